@@ -31,7 +31,7 @@ test: services
 # in one build, so that no crate is built with two sets of features; a missed aim stops no other group
 bench: services
 	cargo build --release -p e3-cli -p e3-native
-	@missed=; for group in engine services demo control state; do \
+	@missed=; for group in engine services demo control state sim; do \
 		echo "$(E3) bench $$group"; \
 		$(E3) bench $$group --write docs/benchmarks.md || missed="$$missed $$group"; \
 	done; \

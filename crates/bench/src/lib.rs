@@ -3,7 +3,7 @@
 //! A group is a module. [`engine`] measures in this process; [`services`] reads the figures of a
 //! program of its own, which contains the services compiled natively; [`demo`] searches for the
 //! highest rate of a cluster that its caller has started; [`chaos`] and [`state`] judge what a caller measured
-//! under faults, in migrations, and against the systems of [`peers`]; [`control`] places in this process. All of them give [`Figure`]s.
+//! under faults, in migrations, and against the systems of [`peers`]; [`control`] places in this process, [`sim`] simulates. All of them give [`Figure`]s.
 //!
 //! Machines are shared and noisy. Wherever possible a figure is the ratio of the medians of
 //! alternating rounds of what is measured and of a reference, so that it can be compared between
@@ -18,6 +18,7 @@ mod machine;
 pub mod page;
 pub mod peers;
 pub mod services;
+pub mod sim;
 pub mod state;
 
 pub use figure::{Better, Figure, Report, median};

@@ -6,7 +6,7 @@ mod state;
 use crate::commands::chaos;
 use crate::commands::demo::Stage;
 use crate::commands::load;
-use crate::documents::{Sources, builtin, modules};
+use crate::documents::{Sources, builtin, flows, modules};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output, Paint, Table};
@@ -100,6 +100,11 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
             let figures = control::run(&paper(&args.sources, settings)?);
             ("control", control::ABOUT, figures)
         }
+        BenchGroup::Sim => (
+            "sim",
+            e3_bench::sim::ABOUT,
+            simulator(&args.sources, settings)?,
+        ),
         BenchGroup::Demo => ("demo", demo::ABOUT, demo(&args.sources, settings)?),
     };
     let report = Report::new(group, figures);
@@ -130,6 +135,19 @@ fn paper(sources: &Sources, settings: &Settings) -> Result<Paper, Failure> {
         profiles: builtin::profiles(dir)?.by_name,
         ilp: Ilp::new(highs, SOLVER_LIMIT),
     })
+}
+
+/// The simulator on the thermostat application.
+fn simulator(sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Failure> {
+    let (_, app) = builtin::application("iot-ts")?;
+    let dir = sources.profiles.as_deref();
+    let profiles = builtin::profiles(dir.or(settings.file.profiles.as_deref()))?.by_name;
+    let visits = flows::visits(&app).expect("the page of flows has the built-in application");
+    Ok(e3_bench::sim::run(&e3_bench::sim::Thermostats {
+        app: &app,
+        profiles: &profiles,
+        visits: &visits,
+    }))
 }
 
 /// Runs the program that measures, which is beside this one.

@@ -33,6 +33,7 @@ mod run;
 mod scale;
 mod schema;
 mod secret;
+mod sim;
 mod token;
 mod up;
 mod upgrade;
@@ -121,6 +122,8 @@ pub enum Command {
     Logs(logs::Logs),
     /// Compute a placement without a cluster and explain each decision
     Place(place::Place),
+    /// Predict throughput, latency and joules of an application on a cluster by simulation
+    Sim(sim::Sim),
     /// Check that this machine has what E3 needs, and show how to fix what is missing
     Doctor(doctor::Doctor),
     /// Print the JSON schema of a document kind
@@ -174,6 +177,7 @@ impl Command {
             Command::Bench(args) => bench::run(&args, settings),
             Command::Logs(args) => logs::run(&args, settings),
             Command::Place(args) => place::run(&args, settings),
+            Command::Sim(args) => sim::run(&args, settings),
             Command::Doctor(args) => doctor::run(&args, settings),
             Command::Schema(args) => schema::run(&args),
             Command::Completions(args) => completions::run(&args, Cli::command()),

@@ -71,7 +71,7 @@ impl PlacerArgs {
     }
 
     /// Places, and says what the solver proved if one was used.
-    fn place(
+    pub fn place(
         &self,
         request: &Request<'_>,
         cluster: &mut Cluster,

@@ -3,6 +3,7 @@
 pub mod assets;
 pub mod builtin;
 pub mod files;
+pub mod flows;
 pub mod modules;
 
 use clap::Args;

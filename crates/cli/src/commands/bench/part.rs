@@ -16,6 +16,8 @@ pub enum BenchGroup {
     Chaos,
     /// Placement in large clusters
     Control,
+    /// The performance simulator
+    Sim,
     /// Migration, fail-over, recovery and replicated writes, against etcd and Redis
     State,
 }

@@ -1,0 +1,135 @@
+//! `e3 sim` as its users run it.
+
+mod common;
+
+use common::E3;
+
+const SHORT: [&str; 4] = ["--load", "20000", "--duration", "200ms"];
+
+fn words<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    let mut words = vec!["sim", "iot-ts"];
+    words.extend(SHORT);
+    words.extend(more);
+    words
+}
+
+#[test]
+fn a_prediction_has_rate_latency_and_joules_and_the_same_bytes_each_time() {
+    let e3 = E3::new();
+    let view = e3.json(&words(&[]));
+    assert_eq!(view["provenance"], "modelled");
+    assert_eq!(view["saturated"], false);
+    let near = |field: &str, expected: f64| {
+        let value = view[field].as_f64().unwrap();
+        assert!((value / expected - 1.0).abs() < 0.1, "{field} {value}");
+    };
+    near("offered_rps", 20_000.0);
+    near("achieved_rps", 20_000.0);
+    assert!(view["latency"]["p99_us"].as_f64() > view["latency"]["p50_us"].as_f64());
+    assert!(view["joules_per_request"].as_f64().unwrap() > 0.0);
+    assert_eq!(view["nodes"].as_array().unwrap().len(), 6);
+    let run = || e3.good(&words(&["-o", "json"]));
+    assert_eq!(run(), run());
+    let text = e3.good(&words(&[]));
+    for part in ["modelled", "carried", "most used", "s1-nic0", "recommend"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn a_sweep_finds_the_knee() {
+    let e3 = E3::new();
+    let view = e3.json(&["sim", "nfv-fin", "--sweep", "--duration", "20ms"]);
+    let saturates = view["saturates_rps"].as_f64().unwrap();
+    let knee = view["knee"]["offered_rps"].as_f64().unwrap();
+    assert!(0.0 < knee && knee < saturates, "{knee} {saturates}");
+    let text = e3.good(&["sim", "nfv-fin", "--sweep", "--duration", "20ms"]);
+    assert!(
+        text.contains("knee") && text.contains("saturated"),
+        "{text}"
+    );
+}
+
+#[test]
+fn files_have_the_samples_and_the_trace() {
+    let e3 = E3::new();
+    let (raw, trace) = (e3.file("raw.csv", ""), e3.file("trace.json", ""));
+    let view = e3.json(&words(&["--raw", &raw, "--trace", &trace]));
+    let raw = std::fs::read_to_string(raw).unwrap();
+    let mut lines = raw.lines();
+    assert_eq!(lines.next(), Some("start_ns,latency_ns,joules"));
+    let joules = lines.map(|l| l.rsplit(',').next().unwrap().parse::<f64>().unwrap());
+    let sum: f64 = joules.sum();
+    let expected = view["energy"]["requests_j"].as_f64().unwrap();
+    assert!((sum / expected - 1.0).abs() < 1e-6, "{sum} J, {expected} J");
+    let trace = std::fs::read_to_string(trace).unwrap();
+    let trace: serde_json::Value = serde_json::from_str(&trace).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let is_span = |e: &&serde_json::Value| e["ph"] == "X" && e["dur"].as_f64() > Some(0.0);
+    assert!(events.iter().filter(is_span).count() > 10_000);
+}
+
+#[test]
+fn mechanisms_can_be_switched_off() {
+    let e3 = E3::new();
+    let watts = |more: &[&str]| e3.json(&words(more))["watts_total"].as_f64().unwrap();
+    let beefy = ["--topology", "3x-beefy"];
+    let awake = ["--topology", "3x-beefy", "--no-sleep"];
+    assert!(watts(&beefy) < watts(&awake));
+    let view = e3.json(&words(&["--no-topology-awareness"]));
+    assert_eq!(view["placer"], "annealing");
+    let p50 = |more: &[&str]| e3.json(&words(more))["latency"]["p50_us"].as_f64().unwrap();
+    let roce = ["--topology", "3x-beefy", "--interconnect", "roce"];
+    assert!(p50(&roce) < p50(&beefy));
+}
+
+#[test]
+fn a_load_beyond_the_capacity_is_saturated() {
+    let e3 = E3::new();
+    let view = e3.json(&["sim", "iot-ts", "--load", "2e6", "--duration", "50ms"]);
+    assert_eq!(view["saturated"], true);
+    assert!(view["achieved_rps"].as_f64().unwrap() < 1e6);
+}
+
+#[test]
+fn what_cannot_be_predicted_is_refused_in_one_line() {
+    let e3 = E3::new();
+    for (more, says) in [
+        (
+            &["--load", "-5"][..],
+            "rate -5 requests/s: must be a finite number, 0 or more",
+        ),
+        (&["--load", "trace:/missing.csv"], "/missing.csv"),
+        (&["--load", "10", "--duration", "0s"], "duration is 0 ns"),
+        (
+            &["--load", "10", "--request-bytes", "1024"],
+            "not of 1024; they are not extrapolated",
+        ),
+        (
+            &["--load", "10", "--guess", "luck=1"],
+            "no guess is named \"luck\"",
+        ),
+        (
+            &["--load", "10", "--guess", "host_wake_us=1e9"],
+            "must be 2..=133",
+        ),
+        (
+            &["--load", "10", "--no-batching"],
+            "--no-batching has no effect",
+        ),
+    ] {
+        let mut words = vec!["sim", "iot-ts"];
+        words.extend(more);
+        let ended = e3.run(&words);
+        assert_ne!(ended.code, 0, "{more:?}");
+        let first = ended.err.lines().next().unwrap();
+        assert!(first.contains(says), "{more:?}: {first}");
+        assert_eq!(ended.out, "");
+    }
+    let ended = e3.run(&["sim", "rta-shm", "--load", "10"]);
+    assert!(ended.err.contains("--request-bytes 512"), "{ended:?}");
+    e3.good(&["sim", "rta-shm", "--load", "10", "--request-bytes", "512"]);
+    let ended = e3.run(&["sim", "hello", "--load", "10", "--topology", "1x-type1"]);
+    assert_eq!(ended.code, 2, "{ended:?}");
+    assert!(ended.err.contains("there is no profile"), "{ended:?}");
+}

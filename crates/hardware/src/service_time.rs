@@ -1,0 +1,137 @@
+//! Service time of a request on one core, from the service's profile.
+//!
+//! The mean is linear between the request sizes that the profile has. Outside them it is refused: a
+//! time that nobody measured is no prediction. The coefficient of variation is the profile's; where that
+//! is 0 it is not known, and the guess applies. A variation v up to 1 is a constant part 1 - v and an
+//! exponential part v, above 1 a hyperexponential with two balanced phases; mean and variation are exact
+//! in both.
+
+use crate::guesses::Guesses;
+use e3_model::{NodeKind, Profile};
+use e3_random::Random;
+
+/// Why there is no service time.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ServiceTimeError {
+    /// The profile does not have the kind of node.
+    #[error("profile {profile:?} gives no service time on a {}", .kind.name())]
+    Kind {
+        /// Profile.
+        profile: String,
+        /// Kind of node.
+        kind: NodeKind,
+    },
+    /// The request is outside of what was measured.
+    #[error(
+        "profile {profile:?} gives service times on a {} for requests of {low}..={high} bytes, not of {bytes}; they are not extrapolated",
+        .kind.name()
+    )]
+    Size {
+        /// Profile.
+        profile: String,
+        /// Kind of node.
+        kind: NodeKind,
+        /// Size of the request.
+        bytes: u32,
+        /// Smallest size.
+        low: u32,
+        /// Largest size.
+        high: u32,
+    },
+}
+
+/// Distribution of a service time.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ServiceTime {
+    /// Mean in nanoseconds.
+    pub mean: f64,
+    /// Coefficient of variation.
+    pub variation: f64,
+}
+
+impl ServiceTime {
+    /// That of a profile for requests of `bytes` on a kind of node.
+    pub fn of(
+        profile: &Profile,
+        kind: NodeKind,
+        bytes: u32,
+        guesses: &Guesses,
+    ) -> Result<ServiceTime, ServiceTimeError> {
+        let missing = || ServiceTimeError::Kind {
+            profile: profile.name.clone(),
+            kind,
+        };
+        let cost = profile.spec.nodes.get(&kind).ok_or_else(missing)?;
+        let points = &cost.service_time;
+        let (low, high) = match (points.first(), points.last()) {
+            (Some(first), Some(last)) => (first.bytes, last.bytes),
+            _ => return Err(missing()),
+        };
+        if !(low..=high).contains(&bytes) {
+            return Err(ServiceTimeError::Size {
+                profile: profile.name.clone(),
+                kind,
+                bytes,
+                low,
+                high,
+            });
+        }
+        let mean = profile.service_time(kind, bytes).ok_or_else(missing)?;
+        let variation = match cost.variation {
+            v if v > 0.0 => v,
+            _ => guesses.service_variation,
+        };
+        Ok(ServiceTime {
+            mean: mean.0 as f64,
+            variation,
+        })
+    }
+
+    /// The time of one request in nanoseconds.
+    #[inline]
+    pub fn sample(&self, random: &mut Random) -> f64 {
+        let v = self.variation;
+        if v == 0.0 {
+            return self.mean;
+        }
+        let exponential = -(1.0 - random.unit()).ln();
+        if v <= 1.0 {
+            return self.mean * (1.0 - v + v * exponential);
+        }
+        // Two phases, each with half of the time (Morse 1958; Tijms, "Stochastic Models").
+        let first = 0.5 * (1.0 + ((v * v - 1.0) / (v * v + 1.0)).sqrt());
+        let phase = if random.unit() < first {
+            first
+        } else {
+            1.0 - first
+        };
+        self.mean * exponential / (2.0 * phase)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_have_the_mean_and_the_variation() {
+        let mut random = Random::new(5);
+        for variation in [0.0, 0.5, 1.0, 2.0] {
+            let time = ServiceTime {
+                mean: 1000.0,
+                variation,
+            };
+            let count = 400_000;
+            let (mut sum, mut squares) = (0.0, 0.0);
+            for _ in 0..count {
+                let t = time.sample(&mut random);
+                sum += t;
+                squares += t * t;
+            }
+            let mean = sum / f64::from(count);
+            let found = (squares / f64::from(count) - mean * mean).max(0.0).sqrt() / mean;
+            assert!((mean / 1000.0 - 1.0).abs() < 0.01, "{variation}: {mean}");
+            assert!((found - variation).abs() < 0.03, "{variation}: {found}");
+        }
+    }
+}

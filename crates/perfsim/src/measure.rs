@@ -1,0 +1,93 @@
+//! What is read off a simulated cluster as it runs: marks of its counters, and the loads of its nodes.
+
+use crate::model::Server;
+use crate::report::{NodeLoad, Step};
+use crate::simulator::Simulator;
+use crate::totals::{Mark, Totals};
+use e3_power::IdleServers;
+
+impl Simulator {
+    pub(crate) fn mark(&self) -> Mark {
+        let (model, now) = (&self.model, self.now);
+        let nodes = 0..model.nodes.len();
+        let busy = |n: usize| self.threads.busy(model, &self.messages, n, now);
+        Mark {
+            at: now,
+            joules: nodes
+                .clone()
+                .map(|n| self.threads.joules(model, n, now))
+                .collect(),
+            work: nodes.clone().map(|n| self.threads.work(n)).collect(),
+            ports: nodes
+                .clone()
+                .map(|n| self.paths.port_busy(n, now))
+                .collect(),
+            dma: nodes.clone().map(|n| self.paths.dma_busy(n, now)).collect(),
+            busy: nodes.flat_map(busy).collect(),
+            uplink: self.paths.uplink_busy(now),
+            arrived: self.totals.arrived,
+            done: self.totals.done,
+        }
+    }
+
+    /// From here on it is measured.
+    pub(crate) fn begin_measurement(&mut self) {
+        let services = self.model.services.len();
+        let fresh = Totals::new(&self.model);
+        let (arrived, done) = (self.totals.arrived, self.totals.done);
+        self.totals = Totals {
+            arrived,
+            done,
+            handled: vec![0; services],
+            ..fresh
+        };
+        self.requests.for_each(|r| r.weight_nj = 0.0);
+        self.totals.begin = self.mark();
+        self.totals.tick = self.totals.begin.clone();
+    }
+
+    /// Idle power of a server; nothing if it sleeps.
+    pub(crate) fn idle_w(&self, server: &Server) -> f64 {
+        let asleep = self.model.options.idle_servers == IdleServers::Asleep;
+        if asleep && !server.is_used {
+            0.0
+        } else {
+            server.idle_w
+        }
+    }
+
+    /// Loads since the last tick; a new interval begins.
+    pub(crate) fn node_loads(&mut self) -> Vec<NodeLoad> {
+        let mark = self.mark();
+        let last = std::mem::replace(&mut self.totals.tick, mark);
+        let (mark, model) = (&self.totals.tick, &self.model);
+        let time = (mark.at - last.at).max(1) as f64;
+        let before = |all: &[f64], at: usize| all.get(at).copied().unwrap_or(0.0);
+        let load = |at: usize| NodeLoad {
+            node: e3_model::NodeId::of_index(at),
+            utilisation: (mark.work[at] - last.work.get(at).copied().unwrap_or(0)) as f64
+                / time
+                / f64::from(model.nodes[at].core_count),
+            waiting: self.threads.waiting(at),
+            held: self.paths.held(at),
+            active_w: (mark.joules[at] - before(&last.joules, at)) / time * 1e9,
+        };
+        let loads: Vec<NodeLoad> = (0..model.nodes.len()).map(load).collect();
+        let idle_w: f64 = model.servers.iter().map(|s| self.idle_w(s)).sum();
+        let step = Step {
+            at_s: last.at as f64 * 1e-9,
+            offered_rps: (mark.arrived - last.arrived) as f64 / time * 1e9,
+            achieved_rps: (mark.done - last.done) as f64 / time * 1e9,
+            watts: idle_w + loads.iter().map(|l| l.active_w).sum::<f64>(),
+            in_flight: self.requests.len(),
+        };
+        if self.now > self.totals.begin.at {
+            self.totals.timeline.push(step);
+        }
+        let half = self.totals.begin.at + (self.run.duration.0 - self.totals.begin.at) / 2;
+        if self.now >= half && self.totals.middle.is_none() {
+            self.totals.middle = Some((self.requests.len(), self.totals.arrived));
+        }
+        loads
+    }
+}
