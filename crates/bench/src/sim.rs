@@ -124,6 +124,8 @@ fn topology(servers: usize) -> Topology {
         cores: 12,
         memory: Bytes(memory),
         emulated: false,
+        emulation: None,
+        relay: false,
         link_latency: None,
         bandwidth_gbps: 10.0,
         accelerators: Default::default(),
@@ -144,12 +146,8 @@ fn topology(servers: usize) -> Topology {
         servers: servers.iter().map(|s| server(*s)).collect(),
         power_budget_w: None,
     };
-    Topology {
-        name: format!("{servers}x-type1"),
-        spec: TopologySpec {
-            racks: racks.map(rack).collect(),
-        },
-    }
+    let racks = racks.map(rack).collect();
+    Topology::new(format!("{servers}x-type1"), TopologySpec { racks })
 }
 
 fn vs_heap(name: &str, scene: &Scene<'_>) -> Figure {

@@ -30,7 +30,7 @@ impl Control {
         index
     }
 
-    /// Forgets the index. It is made anew for another topology.
+    /// Forgets the index, which is of another topology.
     pub(crate) fn forget_index(&mut self) {
         *self.index.cell.get_mut() = None;
     }

@@ -32,7 +32,7 @@ const INCARNATION: u32 = 1;
 
 /// The figures for a cluster of so many servers.
 pub(super) fn figures(servers: usize) -> Vec<Figure> {
-    let plain = heartbeats(servers, |datagram| heartbeat::parse(datagram));
+    let plain = heartbeats(servers, heartbeat::parse);
     let verified = heartbeats(servers, |datagram| {
         heartbeat::decode(Formats::PROGRAM, datagram)
     });
@@ -97,7 +97,7 @@ fn heartbeats(
     let (mut count, mut now) = (0, AT);
     let start = Instant::now();
     while start.elapsed() < MEASURED {
-        now = now + Nanos::from_millis(20);
+        now += Nanos::from_millis(20);
         for datagram in all.chunks_exact(HEADER_LEN + PAYLOAD_LEN) {
             let Ok((header, beat)) = read(datagram) else {
                 unreachable!("a whole heartbeat");

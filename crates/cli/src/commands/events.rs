@@ -24,7 +24,10 @@ pub fn run(
     let mut last = all.last().map_or(0, |e| e.number);
     all.retain(is_wanted);
     output::show(format, &all, || table(&all))?;
-    while watch {
+    if !watch {
+        return Ok(());
+    }
+    loop {
         for event in client.events(last, EVENTS_WAIT.as_secs())? {
             last = event.number;
             if is_wanted(&event) {
@@ -32,7 +35,6 @@ pub fn run(
             }
         }
     }
-    Ok(())
 }
 
 /// What the event is about: an instance, an application or a node, and where it goes.

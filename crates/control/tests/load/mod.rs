@@ -150,7 +150,7 @@ impl Cluster {
     }
 
     pub fn run_step(&mut self) {
-        self.now = self.now + STEP;
+        self.now += STEP;
         self.steps += 1;
         for node in (0..6).map(NodeId).filter(|n| !self.silent.contains(n)) {
             let load = self.nodes.get(&node).copied().unwrap_or_default();

@@ -294,7 +294,7 @@ impl Cluster {
         );
         let peer = Peer {
             name: format!("n{node}"),
-            server: u32::from(node),
+            server: node,
             incarnation,
             address: address(node),
         };
