@@ -239,3 +239,23 @@ fn traffic_goes_another_way_when_the_relay_ends() {
     light_latency(&mut remote);
     assert_eq!(node(&e3, "s1-host")["incarnation"], 1);
 }
+
+#[test]
+fn the_demonstration_shows_that_the_orchestrator_ends_the_starvation() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    let report = e3.json(&["demo", "starvation", "--seconds", "2"]);
+    let phases = report["phases"].as_array().unwrap();
+    let of = |at: usize, name: &str| phases[at][name].as_f64().unwrap();
+    assert_eq!(phases.len(), 4, "{report}");
+    // The host answers fewer requests while the SmartNIC computes, and the service goes faster after it.
+    assert!(of(1, "light") < of(0, "light"), "{report}");
+    assert!(of(1, "queueMax") >= 64.0, "{report}");
+    assert!(of(3, "heavyRps") > of(1, "heavyRps"), "{report}");
+    let events = report["events"].as_array().unwrap();
+    let moved = events.iter().find(|e| e["kind"] == "orchestrator-move");
+    let moved = moved.expect("it has moved");
+    assert_eq!((&moved["node"], &moved["to"]), (&"s1-nic0".into(), &"s1-host".into()));
+    assert!(moved["figures"]["queueLen"].as_u64().unwrap() >= 64, "{moved}");
+}

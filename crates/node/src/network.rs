@@ -250,8 +250,9 @@ impl Network {
         if capacity <= 0.0 {
             return 0;
         }
-        // Casts of floats saturate.
-        (passed.bytes_in.max(passed.bytes_out) as f64 / capacity * 1e3) as u16
+        let used = passed.bytes_in.max(passed.bytes_out) as f64 / capacity;
+        // After a pause of the process more passes at once than the interval holds.
+        (used.min(1.0) * 1e3) as u16
     }
 }
 

@@ -196,7 +196,7 @@ fn demo(sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Failure> 
             plural(instances, "instance")
         ));
         let before = stage.cpu();
-        let load = load::drive(&stage.client, &plan)?.load;
+        let load = load::drive(&stage.cluster.client, &plan)?.load;
         let run = measured(&load, stage.cpu().saturating_sub(before));
         output::say(&format!(
             "  {}: achieved {}, p50 {}, p99 {}",
@@ -207,7 +207,7 @@ fn demo(sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Failure> 
         ));
         Ok::<Run, Failure>(run)
     })?;
-    stage.remove()?;
+    stage.cluster.remove()?;
     Ok(figures)
 }
 

@@ -67,7 +67,7 @@ fn line(e: &Event) -> String {
         .to_string()
 }
 
-fn table(all: &[Event]) -> String {
+pub fn table(all: &[Event]) -> String {
     let mut table = Table::new(&[">NUMBER", "TIME", "EVENT", "WHAT", "WHY"]);
     for e in all {
         let (number, at) = (e.number.to_string(), time(e.at_unix_ms));

@@ -1,15 +1,13 @@
 //! `e3 demo`: starts a cluster of its own, deploys an application, sends load, reports, and removes
 //! the cluster.
 
+mod cluster;
 mod model;
 mod report;
+mod starvation;
 
 use crate::cluster::access::SecretsOf;
-use crate::cluster::client::Client;
 use crate::cluster::process::Process;
-use crate::cluster::start::{Lifetime, Start};
-use crate::cluster::state_dir::StateDir;
-use crate::cluster::stop::stop;
 use crate::commands::deploy;
 use crate::commands::load::figures::Figures;
 use crate::commands::load::{self, Plan, Ran, report as load_report};
@@ -17,27 +15,36 @@ use crate::documents::Sources;
 use crate::documents::builtin::{self, Profiles, Text};
 use crate::limits::DEPLOY_TIMEOUT;
 use crate::settings::Settings;
-use crate::ui::failure::{Exit, Failure};
+use crate::ui::failure::Failure;
 use crate::ui::output::{self, Output, Paint};
 use crate::ui::text::plural;
 use crate::ui::values::rate;
-use clap::Args;
+use clap::{Args, Subcommand};
 use e3_loadgen::LoadReport;
 use e3_model::Application;
 use e3_model::api::{AppView, DeployRequest, InstanceView};
-use e3_model::application::Durability;
+use cluster::DemoCluster;
 use model::{Modelled, Subject};
 use serde::Serialize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+/// Other demonstrations.
+#[derive(Subcommand, Debug, Clone)]
+pub enum Scene {
+    /// A compute-heavy service on a SmartNIC starves the host behind it, until the orchestrator moves it
+    Starvation(starvation::Starvation),
+}
+
 /// `e3 demo`.
 #[derive(Args, Debug, Clone)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Demo {
+    /// Another demonstration.
+    #[command(subcommand)]
+    pub scene: Option<Scene>,
     /// Duration of the load in seconds
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,
@@ -73,20 +80,15 @@ const APP: &str = "iot-ts";
 
 /// A cluster in a temporary directory with the application on it, removed when dropped.
 pub struct Stage {
-    /// Its state directory.
-    pub state: StateDir,
-    /// Its controller.
-    pub client: Client,
+    /// The cluster.
+    pub cluster: DemoCluster,
     /// The application.
     pub app: Application,
     text: Text,
     profiles: Profiles,
     request: DeployRequest,
-    /// Time that the start took, in seconds.
-    pub up_s: f64,
     /// Time that the deployment took, in seconds.
     pub deploy_s: f64,
-    dir: Option<tempfile::TempDir>,
 }
 
 /// What `e3 demo -o json` prints.
@@ -107,6 +109,9 @@ struct DemoReport<'a> {
 
 /// `e3 demo`.
 pub fn run(args: &Demo, settings: &Settings) -> Result<(), Failure> {
+    if let Some(Scene::Starvation(args)) = &args.scene {
+        return starvation::run(args, settings);
+    }
     let format = settings.format(args.output);
     let keep = args.keep.then_some(settings.dir.as_path());
     let stage = Stage::start(
@@ -121,8 +126,8 @@ pub fn run(args: &Demo, settings: &Settings) -> Result<(), Failure> {
         args.seconds
     ));
     let plan = stage.plan(args.rate, args.duration(), args.seed);
-    let ran = load::drive(&stage.client, &plan)?;
-    let (view, instances) = (stage.client.app(APP)?, stage.client.instances()?);
+    let ran = load::drive(&stage.cluster.client, &plan)?;
+    let (view, instances) = (stage.cluster.client.app(APP)?, stage.cluster.client.instances()?);
     let visits = model::visits(&stage.app, &ran.figures);
     let subject = Subject {
         app: &stage.app,
@@ -130,13 +135,13 @@ pub fn run(args: &Demo, settings: &Settings) -> Result<(), Failure> {
         profiles: &stage.profiles.by_name,
         visits: visits.clone(),
     };
-    let modelled = model::compare(&subject, &stage.state, &instances)?;
-    let topology = stage.client.cluster()?.topology;
+    let modelled = model::compare(&subject, &stage.cluster.state, &instances)?;
+    let topology = stage.cluster.client.cluster()?.topology;
     let report = DemoReport {
         app: APP,
         topology: &topology,
         machine: e3_bench::Machine::here(),
-        up_s: stage.up_s,
+        up_s: stage.cluster.up_s,
         deploy_s: stage.deploy_s,
         load: &ran.load,
         figures: &ran.figures,
@@ -146,7 +151,7 @@ pub fn run(args: &Demo, settings: &Settings) -> Result<(), Failure> {
     };
     let paint = settings.paint();
     output::show(format, &report, || table(&report, &ran, &instances, paint))?;
-    stage.remove()?;
+    stage.cluster.remove()?;
     if let Some(dir) = keep {
         output::say(&format!(
             "the cluster is still up in {}; stop it with: e3 down",
@@ -201,53 +206,14 @@ impl Stage {
         // Checked before anything is started.
         let request = deploy::request(&text, &app, &sources, settings)?;
         let profiles = builtin::profiles(sources.profiles.as_deref())?;
-        let dir = match keep {
-            Some(_) => None,
-            None => Some(
-                tempfile::Builder::new()
-                    .prefix("e3-demo-")
-                    .tempdir()
-                    .map_err(|e| {
-                        Failure::new(
-                            Exit::Unexpected,
-                            format!("create a temporary directory: {e}"),
-                        )
-                    })?,
-            ),
-        };
-        let root = match (keep, &dir) {
-            (None, Some(dir)) => dir.path().to_path_buf(),
-            (keep, _) => keep.map(Path::to_path_buf).unwrap_or_default(),
-        };
-        let state = StateDir::new(&root);
-        let port = match keep {
-            Some(_) => settings.port(None)?,
-            None => 0,
-        };
-        let start = Start::prepare(&state, topology, port)?;
-        state.set_durability(Durability::Memory)?;
-        output::say(&format!("starting a cluster in {}", root.display()));
-        let begin = Instant::now();
-        let lifetime = if keep.is_some() {
-            Lifetime::UntilStopped
-        } else {
-            Lifetime::ThisProcess
-        };
-        if dir.is_some() {
-            clean_up_on_signal(root)?;
-        }
-        let cluster = start.in_background(false, lifetime)?;
-        let up_s = begin.elapsed().as_secs_f64();
+        let cluster = DemoCluster::start(topology, keep, settings)?;
         let mut stage = Stage {
-            client: Client::of(&state, &cluster)?,
-            state,
+            cluster,
             app,
             text,
             profiles,
             request,
-            up_s,
             deploy_s: 0.0,
-            dir,
         };
         output::say(&format!(
             "deploying {APP}: {}",
@@ -260,14 +226,14 @@ impl Stage {
     }
 
     fn deploy(&self, request: &DeployRequest) -> Result<(), Failure> {
-        let version = self.client.deploy(request)?.code_version;
-        deploy::wait_ready(&self.client, APP, version, DEPLOY_TIMEOUT)?;
+        let version = self.cluster.client.deploy(request)?.code_version;
+        deploy::wait_ready(&self.cluster.client, APP, version, DEPLOY_TIMEOUT)?;
         Ok(())
     }
 
     /// Processor time that the cluster and this process have used.
     pub fn cpu(&self) -> Duration {
-        let cluster = self.state.processes_alive().into_iter();
+        let cluster = self.cluster.state.processes_alive().into_iter();
         let cluster = cluster.map(|(_, process)| process);
         let all = cluster.chain(Process::this());
         all.filter_map(|process| process.cpu()).sum()
@@ -276,7 +242,7 @@ impl Stage {
     /// Deploys the application again, without state and with `shards_factor` times its shards;
     /// gives the number of instances.
     pub fn redeploy(&self, shards_factor: u16) -> Result<usize, Failure> {
-        self.client.delete(APP)?;
+        self.cluster.client.delete(APP)?;
         let mut app = self.app.clone();
         for service in &mut app.spec.services {
             service.shards *= shards_factor;
@@ -296,47 +262,9 @@ impl Stage {
             duration,
             seed,
             senders: None,
-            secrets: SecretsOf::Cluster(self.state.clone()),
+            secrets: SecretsOf::Cluster(self.cluster.state.clone()),
             deadline: load::DEADLINE_DEFAULT,
             stop: Arc::new(AtomicBool::new(false)),
         }
     }
-
-    /// Stops the cluster, unless it was to be kept.
-    pub fn remove(mut self) -> Result<(), Failure> {
-        let Some(dir) = self.dir.take() else {
-            return Ok(());
-        };
-        stop(&self.state)?;
-        let path = dir.path().to_path_buf();
-        dir.close().map_err(|e| Failure::file("remove", &path, &e))
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        // After a failure, which is reported.
-        if self.dir.is_some() {
-            let _ = stop(&self.state);
-        }
-    }
-}
-
-/// On Ctrl-C: stops the cluster and removes its directory.
-fn clean_up_on_signal(root: PathBuf) -> Result<(), Failure> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
-        .map_err(|e| Failure::new(Exit::Unexpected, format!("signal handler: {e}")))?;
-    std::thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
-            let state = StateDir::new(&root);
-            let _ = stop(&state);
-            let _ = std::fs::remove_dir_all(&root);
-            output::say("\ninterrupted; the cluster is stopped");
-            if let Some(this) = Process::this() {
-                let _ = signal_hook::low_level::emulate_default_handler(signal);
-                this.kill();
-            }
-        }
-    });
-    Ok(())
 }

@@ -1,0 +1,111 @@
+//! A cluster for a demonstration, removed when dropped.
+
+use crate::cluster::client::Client;
+use crate::cluster::process::Process;
+use crate::cluster::start::{Lifetime, Start};
+use crate::cluster::state_dir::StateDir;
+use crate::cluster::stop::stop;
+use crate::settings::Settings;
+use crate::ui::failure::{Exit, Failure};
+use crate::ui::output;
+use e3_model::application::Durability;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tempfile::TempDir;
+
+/// A running cluster.
+pub struct DemoCluster {
+    /// Its state directory.
+    pub state: StateDir,
+    /// Its controller.
+    pub client: Client,
+    /// Time that the start took, in seconds.
+    pub up_s: f64,
+    dir: Option<TempDir>,
+}
+
+impl DemoCluster {
+    /// Starts a cluster: in `keep`, where it stays, or in a temporary directory.
+    pub fn start(
+        topology: Option<&str>,
+        keep: Option<&Path>,
+        settings: &Settings,
+    ) -> Result<DemoCluster, Failure> {
+        let (dir, port) = match keep {
+            Some(_) => (None, settings.port(None)?),
+            None => (Some(temporary()?), 0),
+        };
+        let root = match (keep, &dir) {
+            (None, Some(dir)) => dir.path().to_path_buf(),
+            (keep, _) => keep.map(Path::to_path_buf).unwrap_or_default(),
+        };
+        let state = StateDir::new(&root);
+        let start = Start::prepare(&state, topology, port)?;
+        state.set_durability(Durability::Memory)?;
+        output::say(&format!("starting a cluster in {}", root.display()));
+        let begin = Instant::now();
+        let lifetime = if keep.is_some() {
+            Lifetime::UntilStopped
+        } else {
+            Lifetime::ThisProcess
+        };
+        if dir.is_some() {
+            clean_up_on_signal(root)?;
+        }
+        let cluster = start.in_background(false, lifetime)?;
+        Ok(DemoCluster {
+            client: Client::of(&state, &cluster)?,
+            state,
+            up_s: begin.elapsed().as_secs_f64(),
+            dir,
+        })
+    }
+
+    /// Stops the cluster, unless it was to be kept.
+    pub fn remove(mut self) -> Result<(), Failure> {
+        let Some(dir) = self.dir.take() else {
+            return Ok(());
+        };
+        stop(&self.state)?;
+        let path = dir.path().to_path_buf();
+        dir.close().map_err(|e| Failure::file("remove", &path, &e))
+    }
+}
+
+impl Drop for DemoCluster {
+    fn drop(&mut self) {
+        // After a failure, which is reported.
+        if self.dir.is_some() {
+            let _ = stop(&self.state);
+        }
+    }
+}
+
+fn temporary() -> Result<TempDir, Failure> {
+    let dir = tempfile::Builder::new().prefix("e3-demo-").tempdir();
+    dir.map_err(|e| {
+        let message = format!("create a temporary directory: {e}");
+        Failure::new(Exit::Unexpected, message)
+    })
+}
+
+/// On Ctrl-C: stops the cluster and removes its directory.
+fn clean_up_on_signal(root: PathBuf) -> Result<(), Failure> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .map_err(|e| Failure::new(Exit::Unexpected, format!("signal handler: {e}")))?;
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            let state = StateDir::new(&root);
+            let _ = stop(&state);
+            let _ = std::fs::remove_dir_all(&root);
+            output::say("\ninterrupted; the cluster is stopped");
+            if let Some(this) = Process::this() {
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+                this.kill();
+            }
+        }
+    });
+    Ok(())
+}
