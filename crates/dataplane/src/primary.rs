@@ -340,7 +340,11 @@ impl Primary {
         let (now, shard) = (turn.cx.now, &mut *turn.shard);
         shard.counts.busy += occupied.time;
         // Without emulated cores each shard has one.
-        let own = || self.idle_at.max(now) + occupied.rest;
+        // A run that is not slowed leaves it as it is: a clock that was ahead holds nothing up.
+        let own = || match occupied.rest {
+            Nanos::ZERO => self.idle_at,
+            rest => self.idle_at.max(now) + rest,
+        };
         self.done_at = occupied.until.unwrap_or_else(own);
         if occupied.until.is_none() || turn.cx.app.service(shard.key).stateful {
             self.idle_at = self.done_at.max(self.idle_at);
