@@ -24,8 +24,8 @@ impl Control {
     pub(crate) fn before(&self, command: &Command) -> Before {
         let joined = match command {
             Command::Join { hello, .. } => {
-                let node = self.topology.node_named(&hello.name);
-                node.and_then(|n| Some(self.members.get(&n.id)?.incarnation))
+                let node = self.index().cluster.named(&hello.name);
+                node.and_then(|node| Some(self.members.get(&node)?.incarnation))
             }
             _ => None,
         };
@@ -118,7 +118,7 @@ impl Control {
             }
             Command::Exit { node, .. } => self.node_event(EventKind::NodeExited, *node),
             Command::Join { hello, .. } => {
-                let node = self.topology.node_named(&hello.name)?.id;
+                let node = self.index().cluster.named(&hello.name)?;
                 let incarnation = self.members.get(&node).map(|m| m.incarnation);
                 if incarnation == before.joined {
                     return None;

@@ -156,7 +156,7 @@ impl Control {
     /// that it names wait for the node from then on, so that an operator can give them up: nobody else may
     /// be heard who could say that the node is silent.
     pub fn end_before_refusal(&self, hello: &NodeHello, at: Timestamp) -> Option<Command> {
-        let node = self.topology.node_named(&hello.name)?.id;
+        let node = self.index().cluster.named(&hello.name)?;
         let member = self.members.get(&node)?;
         let has_ended = member.exited == member.incarnation;
         if has_ended || self.check_damage(node, hello).is_ok() {
