@@ -256,6 +256,12 @@ fn the_demonstration_shows_that_the_orchestrator_ends_the_starvation() {
     let events = report["events"].as_array().unwrap();
     let moved = events.iter().find(|e| e["kind"] == "orchestrator-move");
     let moved = moved.expect("it has moved");
-    assert_eq!((&moved["node"], &moved["to"]), (&"s1-nic0".into(), &"s1-host".into()));
-    assert!(moved["figures"]["queueLen"].as_u64().unwrap() >= 64, "{moved}");
+    assert_eq!(
+        (&moved["node"], &moved["to"]),
+        (&"s1-nic0".into(), &"s1-host".into())
+    );
+    assert!(
+        moved["figures"]["queueLen"].as_u64().unwrap() >= 64,
+        "{moved}"
+    );
 }

@@ -20,10 +20,10 @@ use crate::ui::output::{self, Output, Paint};
 use crate::ui::text::plural;
 use crate::ui::values::rate;
 use clap::{Args, Subcommand};
+use cluster::DemoCluster;
 use e3_loadgen::LoadReport;
 use e3_model::Application;
 use e3_model::api::{AppView, DeployRequest, InstanceView};
-use cluster::DemoCluster;
 use model::{Modelled, Subject};
 use serde::Serialize;
 use std::path::Path;
@@ -127,7 +127,10 @@ pub fn run(args: &Demo, settings: &Settings) -> Result<(), Failure> {
     ));
     let plan = stage.plan(args.rate, args.duration(), args.seed);
     let ran = load::drive(&stage.cluster.client, &plan)?;
-    let (view, instances) = (stage.cluster.client.app(APP)?, stage.cluster.client.instances()?);
+    let (view, instances) = (
+        stage.cluster.client.app(APP)?,
+        stage.cluster.client.instances()?,
+    );
     let visits = model::visits(&stage.app, &ran.figures);
     let subject = Subject {
         app: &stage.app,

@@ -159,11 +159,7 @@ pub fn run(args: &Starvation, settings: &Settings) -> Result<(), Failure> {
 }
 
 /// What is deployed; checked before anything is started.
-fn prepare(
-    text: &str,
-    args: &Starvation,
-    settings: &Settings,
-) -> Result<DeployRequest, Failure> {
+fn prepare(text: &str, args: &Starvation, settings: &Settings) -> Result<DeployRequest, Failure> {
     let text = Text {
         file: "demo (built in)".to_string(),
         text: text.to_string(),
@@ -184,9 +180,8 @@ fn set_orchestrator(client: &Controller, mode: OrchestratorMode) -> Result<(), F
 /// All phases, under load.
 fn phases(controller: &Controller, length: Duration) -> Result<Vec<Phase>, Failure> {
     let endpoints = |app: &str| controller.endpoints(app);
-    let connect = |app| -> Result<Client, Failure> {
-        Client::new(&endpoints(app)?, None).map_err(of_client)
-    };
+    let connect =
+        |app| -> Result<Client, Failure> { Client::new(&endpoints(app)?, None).map_err(of_client) };
     let (light, heavy) = (connect("hello")?, connect("classify")?);
     let payload = text_to_classify();
     let shared = Shared::default();
