@@ -8,23 +8,12 @@ use e3_model::{Format, Sealed, Timestamp};
 use std::collections::BTreeMap;
 
 impl Control {
-    fn check_format(&self, what: &'static str) -> Result<(), CommandError> {
-        match self.format >= Format::ACCESS {
-            true => Ok(()),
-            false => Err(CommandError::OlderFormat {
-                what,
-                needed: Format::ACCESS,
-                active: self.format,
-            }),
-        }
-    }
-
     pub(crate) fn create_token(
         &mut self,
         name: &str,
         token: &ApiToken,
     ) -> Result<Applied, CommandError> {
-        self.check_format("tokens")?;
+        self.check_format(Format::ACCESS, "tokens")?;
         if self.tokens.contains_key(name) {
             return Err(CommandError::TokenExists(name.into()));
         }
@@ -51,7 +40,7 @@ impl Control {
         value: &Sealed,
         at: Timestamp,
     ) -> Result<Applied, CommandError> {
-        self.check_format("encrypted secrets")?;
+        self.check_format(Format::ACCESS, "encrypted secrets")?;
         if value.bytes.len() > SECRET_SEALED_LEN_MAX {
             return Err(CommandError::SecretLength {
                 app: app.into(),

@@ -20,6 +20,22 @@ impl Control {
         control
     }
 
+    /// Refuses what the log of the active format does not have.
+    pub(crate) fn check_format(
+        &self,
+        needed: Format,
+        what: &'static str,
+    ) -> Result<(), CommandError> {
+        match self.format >= needed {
+            true => Ok(()),
+            false => Err(CommandError::OlderFormat {
+                what,
+                needed,
+                active: self.format,
+            }),
+        }
+    }
+
     /// Makes a newer format the active one. A silent process may return, and one that is gone may
     /// have left a journal, so every node that ever joined must have it.
     pub(crate) fn raise_format(

@@ -13,6 +13,9 @@ use e3_model::{Format, NodeId, Topology};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// What older logs do not have.
+const CHANGES: &str = "nodes that are added, cordoned or removed";
+
 impl Control {
     /// Adds hardware. Its nodes have not joined yet.
     pub(crate) fn add_nodes(&mut self, racks: &[Rack]) -> Result<Applied, CommandError> {
@@ -26,7 +29,7 @@ impl Control {
 
     /// The topology with this hardware, and the ids of its nodes.
     fn grow(&self, racks: &[Rack]) -> Result<(Topology, Vec<NodeId>), CommandError> {
-        self.check_format_of_nodes()?;
+        self.check_format(Format::NODES, CHANGES)?;
         let servers = racks.iter().flat_map(|rack| &rack.servers);
         let mut nodes = servers.flat_map(|server| &server.nodes);
         let removed: BTreeSet<&String> = self.removed.values().collect();
@@ -47,7 +50,7 @@ impl Control {
 
     /// From now on the node gets no new instances; it keeps those that it has.
     pub(crate) fn cordon(&mut self, node: NodeId) -> Result<Applied, CommandError> {
-        self.check_format_of_nodes()?;
+        self.check_format(Format::NODES, CHANGES)?;
         self.check_node(node)?;
         if self.is_out_of_service(node) {
             return Ok(Applied::Nothing);
@@ -59,7 +62,7 @@ impl Control {
 
     /// Removes a node on which nothing is left.
     pub(crate) fn remove_node(&mut self, node: NodeId) -> Result<Applied, CommandError> {
-        self.check_format_of_nodes()?;
+        self.check_format(Format::NODES, CHANGES)?;
         self.check_node(node)?;
         let name = self.node_name(node);
         if self.topology.nodes_count() == 1 {
@@ -154,17 +157,6 @@ impl Control {
             n.id != from && !self.is_out_of_service(n.id) && is_meant && !taken.contains(&n.server)
         };
         self.topology.nodes().any(may_take)
-    }
-
-    fn check_format_of_nodes(&self) -> Result<(), CommandError> {
-        match self.format >= Format::NODES {
-            true => Ok(()),
-            false => Err(CommandError::OlderFormat {
-                what: "nodes that are added, cordoned or removed",
-                needed: Format::NODES,
-                active: self.format,
-            }),
-        }
     }
 
     pub(crate) fn check_node(&self, node: NodeId) -> Result<(), CommandError> {

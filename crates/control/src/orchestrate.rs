@@ -7,6 +7,9 @@ use crate::state::Control;
 use e3_model::orchestrator::{OrchestratorMode, OrchestratorSettings};
 use e3_model::{Format, Nanos, NodeId, ShardKey, Timestamp};
 
+/// What older logs do not have.
+const DECISIONS: &str = "settings and decisions of the orchestrator";
+
 impl Control {
     /// Whether the orchestrator makes decisions.
     pub fn is_orchestrated(&self) -> bool {
@@ -19,7 +22,7 @@ impl Control {
         settings: &OrchestratorSettings,
         at: Timestamp,
     ) -> Result<Applied, CommandError> {
-        self.check_orchestrated()?;
+        self.check_format(Format::ORCHESTRATED, DECISIONS)?;
         settings.validate()?;
         if self.orchestration.settings == *settings {
             return Ok(Applied::Nothing);
@@ -31,7 +34,7 @@ impl Control {
 
     /// Carries out a decision.
     pub(crate) fn orchestrate(&mut self, decided: &Decided) -> Result<Applied, CommandError> {
-        self.check_orchestrated()?;
+        self.check_format(Format::ORCHESTRATED, DECISIONS)?;
         let Decided {
             at, act, from, key, ..
         } = *decided;
@@ -77,16 +80,5 @@ impl Control {
             let primary = apps.get(&d.key.app).and_then(|app| app.shard(d.key));
             primary.is_some_and(|s| s.primary != d.home || now.since(d.at) <= kept)
         });
-    }
-
-    fn check_orchestrated(&self) -> Result<(), CommandError> {
-        match self.format >= Format::ORCHESTRATED {
-            true => Ok(()),
-            false => Err(CommandError::OlderFormat {
-                what: "settings and decisions of the orchestrator",
-                needed: Format::ORCHESTRATED,
-                active: self.format,
-            }),
-        }
     }
 }

@@ -88,7 +88,7 @@ fn garbage_in_a_counter_is_told_and_makes_a_gap() {
     for garbage in ["lots", "", "-5", "1e9", "12 13", "18446744073709551616"] {
         sysfs.put(file, garbage);
         let said = sampler.sample(|| ms(2_000));
-        let error = said.error.expect("is told");
+        let error = said.error.expect("the meter cannot be read");
         let says = format!("energy_uj holds {garbage:?}, must be a whole number");
         assert!(error.ends_with(&says), "{error}");
         assert_eq!(said.joules, 0.0);

@@ -127,7 +127,7 @@ fn slot(kind: NodeKind) -> usize {
 impl Site {
     /// What it draws above idle with `busy` cores' worth of work, before scaling.
     pub(crate) fn watts(&self, power: &PowerModel, busy: f64) -> f64 {
-        power.node_w(self.kind, self.cores / self.speed, busy / self.speed)
+        power.emulated_node_w(self.kind, self.cores, self.speed, busy)
     }
 }
 

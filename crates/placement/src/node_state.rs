@@ -70,7 +70,7 @@ impl NodeState {
 
     /// What it draws above idle with `busy` cores' worth of work, before scaling.
     pub(crate) fn watts(&self, power: &PowerModel, busy: f64) -> f64 {
-        power.node_w(self.kind, self.cores / self.speed, busy / self.speed)
+        power.emulated_node_w(self.kind, self.cores, self.speed, busy)
     }
 
     /// Cores that are not reserved.

@@ -191,6 +191,12 @@ impl PowerModel {
         }
     }
 
+    /// The same of an emulated node: its cores, and the work, are in cores at full speed, and each of its
+    /// own has only this speed.
+    pub fn emulated_node_w(&self, kind: NodeKind, cores: f64, speed: f64, busy: f64) -> f64 {
+        self.node_w(kind, cores / speed, busy / speed)
+    }
+
     /// Idle power and scale of a server of that system with these nodes and their cores. A system that
     /// Table 4 does not know is taken to draw as much when idle as its nodes add at their full: the
     /// systems of Table 4 with a host draw 0.4 to 0.8 times as much.

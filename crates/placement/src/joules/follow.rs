@@ -13,6 +13,7 @@ use super::layout::Layout;
 use crate::candidates;
 use crate::cluster::Cluster;
 use crate::decision::InstanceKey;
+use crate::hcm::instance;
 use crate::model::{Model, Reserved};
 use crate::request::Request;
 use e3_model::plan::Role;
@@ -117,12 +118,8 @@ fn servers(
         let spec = request.app.service(service);
         for shard in (0..spec.shards).map(ShardId) {
             for replica in 0..spec.replicas {
-                let key = InstanceKey {
-                    service,
-                    shard,
-                    replica,
-                };
-                servers.push(cluster.get(node_of(key)?)?.server);
+                let node = node_of(instance(service, shard, replica))?;
+                servers.push(cluster.get(node)?.server);
             }
         }
     }
@@ -167,6 +164,10 @@ type Sites = Vec<Vec<Vec<usize>>>;
 struct Standing<'a> {
     layout: Layout<'a>,
     at: Sites,
+}
+
+fn key(service: ServiceId, shard: usize, replica: usize) -> InstanceKey {
+    instance(service, ShardId(shard as u16), replica as u16)
 }
 
 fn role(replica: usize) -> Role {
@@ -324,13 +325,5 @@ impl<'a> Standing<'a> {
                 to: model.sites[to].id,
             });
         }
-    }
-}
-
-fn key(service: ServiceId, shard: usize, replica: usize) -> InstanceKey {
-    InstanceKey {
-        service,
-        shard: ShardId(shard as u16),
-        replica: replica as u16,
     }
 }

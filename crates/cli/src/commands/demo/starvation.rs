@@ -179,9 +179,9 @@ fn set_orchestrator(client: &Controller, mode: OrchestratorMode) -> Result<(), F
 
 /// All phases, under load.
 fn phases(controller: &Controller, length: Duration) -> Result<Vec<Phase>, Failure> {
-    let endpoints = |app: &str| controller.endpoints(app);
-    let connect =
-        |app| -> Result<Client, Failure> { Client::new(&endpoints(app)?, None).map_err(of_client) };
+    let connect = |app| -> Result<Client, Failure> {
+        Client::new(&controller.endpoints(app)?, None).map_err(of_client)
+    };
     let (light, heavy) = (connect("hello")?, connect("classify")?);
     let payload = text_to_classify();
     let shared = Shared::default();
