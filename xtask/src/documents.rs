@@ -179,8 +179,14 @@ fn dead_command(text: &str, makefile: &str, workspace: &Workspace) -> Option<Str
                 ("--example", "examples"),
                 ("--bench", "benches"),
             ];
-            kinds.into_iter().find_map(|(flag, dir)| {
-                let target = package.dir.join(dir).join(after(flag)?);
+            let named = kinds
+                .into_iter()
+                .filter_map(|(flag, dir)| Some((dir, after(flag)?)));
+            let filters = words.iter().skip_while(|word| **word != "--").skip(1);
+            let filters = filters.filter(|word| words[1] == "test" && !word.starts_with('-'));
+            let filters = filters.map(|word| ("tests", word.split("::").next().unwrap_or(word)));
+            named.chain(filters).find_map(|(dir, name)| {
+                let target = package.dir.join(dir).join(name);
                 let is_there = target.is_dir() || target.with_extension("rs").exists();
                 (!is_there).then(|| format!("{}", target.display()))
             })
@@ -245,6 +251,7 @@ Stands for: `src/NAME.rs`, `docs/NNN-name.md`, `src/*.rs`, `attic/*.rs`, [web](h
         let text = "\
 `make test`, `make tea`, `cargo xtask check --quick`, `cargo xtask brew`, `E3_SEED=1`, `E3_TEA`
 `cargo test -p e3-wire`, `cargo test -p e3-gone`, `cargo test -p e3-wire --test lost`
+`cargo test -p e3-wire -- vanished::once`
 ```sh
 make tea
 ```
@@ -262,7 +269,8 @@ make tea
                 "a.md:1: E3_TEA does not exist",
                 "a.md:2: package e3-gone does not exist",
                 "a.md:2: /r/crates/wire/tests/lost does not exist",
-                "a.md:4: make tea does not exist",
+                "a.md:3: /r/crates/wire/tests/vanished does not exist",
+                "a.md:5: make tea does not exist",
             ]
         );
     }

@@ -4,7 +4,6 @@
 //! document and the code agree.
 
 mod architecture;
-
 mod bans;
 mod dependencies;
 mod documents;
@@ -13,6 +12,7 @@ mod modules;
 mod process;
 mod services;
 mod sources;
+mod tests_listed;
 mod usage;
 mod wasm;
 mod words;
@@ -64,6 +64,7 @@ fn check(with_cargo: bool) -> Outcome<()> {
         + report("clocks and sockets", &bans)
         + report("unsafe code", &unsafe_code)
         + report("knots", &knots.problems)
+        + report("tests", &tests_listed::problems(&sources))
         + report("documents", &documents)
         + report("words", &words::problems(&sources));
     for line in knots.warnings.iter().chain(&sources.long_files()) {

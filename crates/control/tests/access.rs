@@ -1,12 +1,10 @@
 //! Tokens and secrets in the controller's log.
 
-mod script;
-
+use crate::script::{APP, AT, NODES, Script};
 use e3_control::limits::{SECRET_SEALED_LEN_MAX, SECRETS_MAX, TOKENS_MAX};
 use e3_control::{ApiToken, Applied, Command, CommandError};
 use e3_model::plan::NodeHello;
 use e3_model::{AccessRole, Format, Formats, Nanos, NodeId, Sealed};
-use script::{APP, AT, NODES, Script};
 
 /// A cluster that has tokens and secrets in its format.
 fn begin() -> Script {

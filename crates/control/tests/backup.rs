@@ -1,14 +1,12 @@
 //! Backups and restores: when all shards stop and go on, what cancels a backup, and what becomes of
 //! shards that wait for their state.
 
-mod script;
-
+use crate::script::{APP, Script};
 use e3_control::{Applied, Backup, Command, CommandError};
 use e3_model::backup::{Part, Restored};
 use e3_model::document::parse_application;
 use e3_model::plan::{AppPlan, NodeEvent, ShardPlan};
 use e3_model::{AppId, Nanos, NodeId, ShardKey, Timestamp};
-use script::{APP, Script};
 use std::collections::BTreeMap;
 
 const ID: AppId = AppId(1);

@@ -1,11 +1,9 @@
 //! Shards with several copies: who takes over, who is replaced, and what that means for moves.
 
-mod script;
-
+use crate::script::{APP, AT, KEY, Script};
 use e3_control::{Applied, Cancelled, Command, MoveOutcome};
 use e3_model::plan::NodeEvent;
 use e3_model::{NodeId, ShardKey};
-use script::{APP, AT, KEY, Script};
 
 /// Three copies of each shard.
 fn three_copies() -> Script {

@@ -1,12 +1,10 @@
 //! Services with `durability: disk`: the end of a process is not the end of its copies.
 
-mod script;
-
+use crate::script::{APP, AT, CLUSTER, KEY, NODES, Script};
 use e3_control::{Applied, Command, CommandError};
 use e3_model::document::parse_application;
 use e3_model::plan::{CopyOnDisk, NodeEvent, NodeHello, OnDisk, Role};
 use e3_model::{Address, NodeId};
-use script::{APP, AT, CLUSTER, KEY, NODES, Script};
 use std::collections::BTreeMap;
 
 /// All nodes, and the sample on disk with state in every shard.

@@ -1,12 +1,10 @@
 //! Nodes are taken out of service and come back.
 
-mod script;
-
+use crate::script::{APP, KEY, Script};
 use e3_control::{Applied, Cancelled, Command, CommandError, MoveOutcome, Stays};
 use e3_model::plan::ShardPlan;
 use e3_model::{AppId, NodeId};
 use e3_placement::Misfit;
-use script::{APP, KEY, Script};
 
 fn drain(s: &mut Script, node: NodeId) -> Applied {
     s.ok(Command::Drain { node })

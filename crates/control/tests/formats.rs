@@ -1,11 +1,9 @@
 //! The cluster's format: who may join, and when it is raised.
 
-mod script;
-
+use crate::script::{AT, CLUSTER, NODES, Script};
 use e3_control::{Applied, Command, CommandError, Genesis};
 use e3_model::plan::NodeHello;
 use e3_model::{Format, Formats, NodeId};
-use script::{AT, CLUSTER, NODES, Script};
 
 const OLDER: Format = Format(7);
 const NEWER: Format = Format(8);

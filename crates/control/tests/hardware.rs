@@ -1,13 +1,12 @@
 //! Nodes are added, cordoned and removed at run time.
 
-mod script;
-
+use crate::script;
+use crate::script::{AT, KEY, NODES, Script};
 use e3_control::{Applied, Command, CommandError};
 use e3_model::document::parse_topology;
 use e3_model::plan::NodeHello;
 use e3_model::topology::Rack;
 use e3_model::{AppId, Format, Formats, NodeId, ServiceId};
-use script::{AT, KEY, NODES, Script};
 
 /// A cluster of three servers whose log may have nodes that come and go.
 fn up() -> Script {

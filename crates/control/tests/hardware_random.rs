@@ -1,14 +1,13 @@
 //! Deployments, scaling, drains, cordons, new and removed nodes and lost ones, in any order: the plans
 //! stay valid after every step, and the cluster settles when the steps end.
 
-mod script;
-
+use crate::script;
+use crate::script::{AT, NODES, Script};
 use e3_control::{Command, Stays};
 use e3_model::document::parse_topology;
 use e3_model::topology::Rack;
 use e3_model::{AppId, Format, NodeId, ServiceId};
 use e3_testkit::{Random, seeds};
-use script::{AT, NODES, Script};
 use std::collections::BTreeSet;
 
 /// Many nodes return at the end, and placement comes back to them move by move.

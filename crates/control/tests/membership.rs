@@ -1,12 +1,10 @@
 //! Heartbeats, to the nanosecond and the turn: who counts as heard, as silent, and as lost.
 
-mod script;
-
+use crate::script::Script;
 use e3_control::Membership;
 use e3_control::limits::START_GRACE;
 use e3_model::timing::{SILENT_TURNS_MIN, TOGETHER, TURN_GAP_MAX};
 use e3_model::{Nanos, NodeId, Timestamp};
-use script::Script;
 
 const TIMEOUT: Nanos = Nanos::from_secs(5);
 /// Between two turns.

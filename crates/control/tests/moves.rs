@@ -1,12 +1,10 @@
 //! Outcomes of moves and losses of state, and how they are reported.
 
-mod script;
-
+use crate::script::{KEY, NODES, Script};
 use e3_control::limits::MOVES_MAX;
 use e3_control::{Applied, Cancelled, Command, CommandError, MoveOutcome};
 use e3_model::plan::NodeEvent;
 use e3_model::{AppId, NodeId};
-use script::{KEY, NODES, Script};
 
 #[test]
 fn a_shard_loses_its_state_once_however_many_nodes_go() {

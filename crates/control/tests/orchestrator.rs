@@ -1,15 +1,14 @@
 //! The orchestrator: what it takes for a fault, where it moves what, and that nothing flaps.
 
-mod load;
-mod script;
-
+use crate::load;
+use crate::load::{Cluster, HOST, NIC, Work, cluster, full, starved};
+use crate::script;
+use crate::script::{AT, KEY, Script};
 use e3_control::Command;
 use e3_model::event::EventKind as K;
 use e3_model::orchestrator::{OrchestratorMode, OrchestratorSettings};
 use e3_model::{AppId, Format, NodeId, ServiceId, ShardId, ShardKey};
 use e3_testkit::{Random, seeds};
-use load::{Cluster, HOST, NIC, Work, cluster, full, starved};
-use script::{AT, KEY, Script};
 
 const OTHER: ShardKey = ShardKey {
     shard: ShardId(1),

@@ -1,13 +1,11 @@
 //! Where a new application's instances go is decided before the command is logged; the state machine only
 //! checks it. So a log gives the same placement whatever placers become.
 
-mod script;
-
+use crate::script::{APP, Script};
 use e3_control::{Applied, Command, CommandError, Placed, explain};
 use e3_model::document::parse_application;
 use e3_model::{AppId, NodeId};
 use e3_placement::{AdmitError, PLACERS, Request, admit, by_name};
-use script::{APP, Script};
 use std::collections::BTreeMap;
 
 /// What a placer decides for the sample on the script's cluster.

@@ -1,10 +1,8 @@
 //! Nodes that cannot reach each other, while the controller hears all of them.
 
-mod script;
-
+use crate::script::{KEY, Script};
 use e3_model::NodeId;
 use e3_testkit::{Random, seeds};
-use script::{KEY, Script};
 use std::collections::BTreeSet;
 
 fn all_nodes() -> BTreeSet<NodeId> {

@@ -2,16 +2,14 @@
 //! same plans. A log holds what was decided on, not the outcome, so a later release must decide the
 //! same when it replays it.
 //!
-//! `E3_UPDATE=1 cargo test -p e3-control --test recorded` writes files that are missing.
+//! `E3_UPDATE=1 cargo test -p e3-control -- recorded` writes files that are missing.
 
 #![allow(clippy::disallowed_methods, reason = "the recorded bytes are files")]
 
-mod script;
-
+use crate::script::{APP, AT, CLUSTER, KEY, NODES, Script};
 use e3_control::{ApiToken, Command, Control, Genesis};
 use e3_model::plan::{NodeHello, NodePlan};
 use e3_model::{AccessRole, AppId, Format, Formats, Nanos, NodeId, Sealed, ServiceId, Topology};
-use script::{APP, AT, CLUSTER, KEY, NODES, Script};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 

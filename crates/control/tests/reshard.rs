@@ -1,11 +1,9 @@
 //! The number of shards of a service changes: when it may, and what becomes of views and copies.
 
-mod script;
-
+use crate::script::Script;
 use e3_control::{Applied, Command, CommandError};
 use e3_model::plan::{NodeEvent, ShardPlan};
 use e3_model::{AppId, NodeId, ServiceId, ShardKey};
-use script::Script;
 use std::collections::BTreeSet;
 
 /// The service with two shards.

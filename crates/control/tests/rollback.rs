@@ -1,12 +1,10 @@
 //! Versions go back, when an operator asks and by themselves.
 
-mod script;
-
+use crate::script::{APP, AT, Script};
 use e3_control::limits::RELEASES_MAX;
 use e3_control::{AppState, Applied, Command, CommandError, Probation, Seen};
 use e3_model::AppId;
 use e3_model::document::parse_application;
-use script::{APP, AT, Script};
 use std::collections::BTreeMap;
 
 const ID: AppId = AppId(1);

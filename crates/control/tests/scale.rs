@@ -1,10 +1,8 @@
 //! The number of copies changes while a service runs.
 
-mod script;
-
+use crate::script::{APP, KEY, Script};
 use e3_control::{Applied, Command, CommandError};
 use e3_model::{AppId, NodeId, ServiceId};
-use script::{APP, KEY, Script};
 
 const BACK: ServiceId = ServiceId(1);
 

@@ -1,14 +1,12 @@
 //! Scripts of a cluster: nodes join and are lost, and the controller re-assigns shards.
 
-mod script;
-
+use crate::script::{APP, AT, KEY, Script};
 use e3_control::{Applied, Command, CommandError, Phase};
 use e3_model::document::parse_application;
 use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::{Address, AppId, NodeId, ShardId, ShardKey};
 use e3_placement::AdmitError;
 use e3_testkit::{Random, seeds};
-use script::{APP, AT, KEY, Script};
 use std::collections::BTreeMap;
 
 #[test]

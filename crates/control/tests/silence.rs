@@ -1,12 +1,10 @@
 //! Nodes fall silent, return, or are gone: whose reports count, and when state is given up.
 
-mod script;
-
+use crate::script::{AT, KEY, NODES, Script};
 use e3_control::{Applied, Command, CommandError, Membership};
 use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::{Address, AppId, Nanos, NodeId, ShardKey, Timestamp};
 use e3_testkit::{Random, seeds};
-use script::{AT, KEY, NODES, Script};
 use std::collections::BTreeMap;
 
 const TURN_MS: u64 = 100;

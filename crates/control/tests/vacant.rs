@@ -1,12 +1,10 @@
 //! Shards that have lost their last copy, or have none to lose: where they begin again.
 
-mod script;
-
+use crate::script::{AT, KEY, NODES, Script};
 use e3_control::limits::LOSSES_MAX;
 use e3_control::{Command, CommandError, Loss};
 use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::{Address, AppId, Nanos, NodeId, ServiceId, ShardId, ShardKey};
-use script::{AT, KEY, NODES, Script};
 
 /// Two services without state.
 const STATELESS: &str = "

@@ -1,12 +1,10 @@
 //! Versions: of the log, of processes and of code. What is old changes nothing, and what is missing
 //! is noticed.
 
-mod script;
-
+use crate::script::{APP, AT, KEY, Script};
 use e3_control::{Applied, Command};
 use e3_model::document::{parse_application, parse_profile};
 use e3_model::{NodeId, NodeKind};
-use script::{APP, AT, KEY, Script};
 use std::collections::BTreeMap;
 
 #[test]

@@ -1,8 +1,7 @@
 //! Access: tokens, roles, hosts and origins, and connections that send nothing.
 
-mod common;
-
-use common::{Controller, NODES, free_port, node_token, owner_token, token_for};
+use crate::common;
+use crate::common::{Controller, NODES, free_port, node_token, owner_token, token_for};
 use e3_controller::{Access, ROUTES};
 use e3_model::Token;
 use e3_model::api::ErrorView;
@@ -14,12 +13,6 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Connections without a request; more than the controller has places for.
 const HALF_OPEN: usize = 900;
-
-/// Run as a test of its own by [`Controller::start`] only.
-#[test]
-fn controller_process() {
-    common::controller_process();
-}
 
 /// An answer as it came.
 #[derive(Debug)]

@@ -1,20 +1,12 @@
 //! The controller from outside: HTTP clients, simulated nodes, kill and restart, garbage.
 
-mod common;
-
-use common::{APP, Controller, NODES, beat, config, free_port, node_token, owner_token};
+use crate::common::{APP, Controller, NODES, beat, config, free_port, node_token, owner_token};
 use e3_controller::{Access, ControllerError, ROUTES, openapi};
 use e3_model::api::*;
 use e3_model::plan::{NodeEvent, NodePlan, NodeReport, NodeWelcome};
 use e3_model::{AppId, NodeId, ShardKey};
 use std::net::UdpSocket;
 use std::path::Path;
-
-/// Run as a test of its own by [`Controller::start`] only.
-#[test]
-fn controller_process() {
-    common::controller_process();
-}
 
 #[test]
 fn a_killed_controller_has_lost_nothing() {

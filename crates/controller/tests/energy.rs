@@ -1,20 +1,12 @@
 //! Measured energy: what the controller makes of the meters of its nodes. The nodes are simulated.
 
-mod common;
-
-use common::{APP, Controller, NODES, beat, free_port, good_report};
+use crate::common::{APP, Controller, NODES, beat, free_port, good_report};
 use e3_model::api::{AppView, NodeMeterView, NodeView, ServiceMeterView};
 use e3_model::meter::{MeterScope, MeteredEnergy};
 use e3_model::plan::{NodeWelcome, ShardCounts};
 use e3_model::profile::Provenance;
 use e3_model::{AppId, Nanos, ServiceId, ShardId, ShardKey};
 use std::sync::Arc;
-
-/// Run as a test of its own by [`Controller::start`] only.
-#[test]
-fn controller_process() {
-    common::controller_process();
-}
 
 /// Names of two services.
 const FRONT: u16 = 0;

@@ -2,23 +2,15 @@
 //! controller continues when there is space again. Its directory is a small file system in memory,
 //! mounted in a namespace of its own.
 
-mod common;
-
+use crate::common::{APP, Controller, NODES, beat, free_port, owner_token};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use common::{APP, Controller, NODES, beat, free_port, owner_token};
 use e3_model::api::*;
 use std::path::Path;
 use std::process::Command;
 
 /// The test runs itself again in the namespace, with the directory in this variable.
 const INSIDE: &str = "E3_TEST_FULL_DISK";
-
-/// Run as a test of its own by [`Controller::start`] only.
-#[test]
-fn controller_process() {
-    common::controller_process();
-}
 
 fn mount(dir: &Path, options: &str) -> bool {
     let mut command = Command::new("mount");
@@ -87,11 +79,12 @@ fn a_full_disk_loses_nothing_that_was_acknowledged() {
         }
     }
     let test = std::env::current_exe().unwrap();
-    let name = "a_full_disk_loses_nothing_that_was_acknowledged";
+    let name = "full_disk::a_full_disk_loses_nothing_that_was_acknowledged";
     let arguments = [name, "--exact", "--nocapture", "--test-threads=1"];
     let output = unshare(test.to_str().unwrap(), &arguments).unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
+    assert!(text.contains("1 passed"), "{text}");
 }
 
 fn inside(dir: &Path) {

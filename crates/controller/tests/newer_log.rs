@@ -1,19 +1,11 @@
 //! A controller on the log of a newer release: it starts only if it has the cluster's format, and
 //! otherwise says which release is needed.
 
-mod common;
-
-use common::{Controller, config, free_port};
+use crate::common::{Controller, config, free_port};
 use e3_control::{Command, Control, Genesis};
 use e3_model::Format;
 use e3_model::api::{ClusterView, FormatRequest, FormatResponse};
 use e3_store::Store;
-
-/// Run as a test of its own by [`Controller::start`] only.
-#[test]
-fn controller_process() {
-    common::controller_process();
-}
 
 /// Starts a controller on a log that begins so; why it does not start.
 fn refused(write: impl FnOnce(&mut Store, Genesis)) -> String {

@@ -1,19 +1,11 @@
 //! A log that is older than what nodes have seen: a restored copy, or a disk that lost writes.
 
-mod common;
-
-use common::{APP, Controller, NODES, free_port};
+use crate::common::{APP, Controller, NODES, free_port};
 use e3_model::Format;
 use e3_model::api::*;
 use e3_wire::heartbeat::{self, Heartbeat};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
-
-/// Run as a test of its own by [`Controller::start`] only.
-#[test]
-fn controller_process() {
-    common::controller_process();
-}
 
 #[test]
 fn nothing_is_decided_from_a_log_that_is_older_than_what_nodes_have_seen() {

@@ -1,18 +1,10 @@
 //! What operators change: nodes out of service and back, copies, versions. All of it survives a kill.
 
-mod common;
-
-use common::{APP, Controller, NODES, beat, free_port, good_report};
+use crate::common::{APP, Controller, NODES, beat, free_port, good_report};
 use e3_model::api::*;
 use e3_model::plan::NodeWelcome;
 use serde_json::json;
 use std::path::Path;
-
-/// Run as a test of its own by [`Controller::start`] only.
-#[test]
-fn controller_process() {
-    common::controller_process();
-}
 
 struct Cluster {
     controller: Controller,

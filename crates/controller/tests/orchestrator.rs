@@ -1,9 +1,7 @@
 //! The orchestrator over real sockets: heartbeats and reports of simulated nodes, events and settings
 //! through the API. All of it survives a kill.
 
-mod common;
-
-use common::{APP, Controller, NODES, free_port, good_report};
+use crate::common::{APP, Controller, NODES, free_port, good_report};
 use e3_model::api::*;
 use e3_model::plan::{NodeWelcome, ShardCounts};
 use e3_model::{Format, Nanos, NodeId};
@@ -14,12 +12,6 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// Run as a test of its own by [`Controller::start`] only.
-#[test]
-fn controller_process() {
-    common::controller_process();
-}
 
 type Loads = Arc<Mutex<BTreeMap<NodeId, Heartbeat>>>;
 

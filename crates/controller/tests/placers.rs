@@ -1,15 +1,7 @@
 //! A new application is placed by the algorithm that its deployment names.
 
-mod common;
-
-use common::{APP, Controller, NODES, deployment, free_port};
+use crate::common::{APP, Controller, NODES, deployment, free_port};
 use e3_model::api::*;
-
-/// Run as a test of its own by [`Controller::start`] only.
-#[test]
-fn controller_process() {
-    common::controller_process();
-}
 
 fn with_placer(manifest: &str, placer: &str) -> DeployRequest {
     DeployRequest {

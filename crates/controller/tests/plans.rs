@@ -1,16 +1,8 @@
 //! What nodes are sent of the plan: what has changed, if they say who sent them theirs.
 
-mod common;
-
-use common::{APP, Controller, NODES, beat, free_port};
+use crate::common::{APP, Controller, NODES, beat, free_port};
 use e3_model::plan::NodePlan;
 use e3_model::plan_change::PlanChange;
-
-/// Run as a test of its own by [`Controller::start`] only.
-#[test]
-fn controller_process() {
-    common::controller_process();
-}
 
 #[test]
 fn a_node_is_sent_what_has_changed_since_the_plan_that_it_has() {

@@ -1,9 +1,10 @@
 //! Secrets: encrypted wherever they are stored, given to the nodes that need them only, and set again
 //! while the application runs.
 
-mod common;
-
-use common::{APP, Answer, Controller, NODES, beat, config, files_with, free_port, owner_token};
+use crate::common;
+use crate::common::{
+    APP, Answer, Controller, NODES, beat, config, files_with, free_port, owner_token,
+};
 use e3_control::Genesis;
 use e3_model::Format;
 use e3_model::api::{FormatRequest, SecretValue, SecretView};
@@ -12,12 +13,6 @@ use e3_store::Store;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// Run as a test of its own by [`Controller::start`] only.
-#[test]
-fn controller_process() {
-    common::controller_process();
-}
 
 /// The sample, whose service `back` reads a secret that is set and one that is generated.
 fn app() -> String {

@@ -1,9 +1,7 @@
 //! What the controller shows of the nodes' reports: readiness, failures, counts, moves, admission. The
 //! nodes are simulated.
 
-mod common;
-
-use common::{APP, Controller, NODES, beat, deployment, free_port, good_report};
+use crate::common::{APP, Controller, NODES, beat, deployment, free_port, good_report};
 use e3_model::api::*;
 use e3_model::plan::{
     ChannelReport, IngressCounts, NodeEvent, NodePlan, NodeReport, NodeWelcome, ShardCounts,
@@ -11,12 +9,6 @@ use e3_model::plan::{
 use e3_model::{AppId, Nanos, NodeId, ServiceId, ShardId, ShardKey};
 use std::net::SocketAddr;
 use std::sync::Arc;
-
-/// Run as a test of its own by [`Controller::start`] only.
-#[test]
-fn controller_process() {
-    common::controller_process();
-}
 
 const FRONT: ShardKey = ShardKey {
     app: AppId(1),

@@ -1,19 +1,11 @@
 //! Tokens: what each role may do, how long they are valid, how much they may ask, and the audit log.
 
-mod common;
-
-use common::{Controller, files_with, free_port, owner_token};
+use crate::common::{Controller, files_with, free_port, owner_token};
 use e3_controller::{Access, ROUTES, Route};
 use e3_model::AccessRole;
 use e3_model::api::{AuditView, TokenResponse, TokenView};
 use serde_json::json;
 use std::time::{Duration, Instant};
-
-/// Run as a test of its own by [`Controller::start`] only.
-#[test]
-fn controller_process() {
-    common::controller_process();
-}
 
 /// A path of a route that nothing is at.
 fn path(route: &Route) -> String {

@@ -1,15 +1,7 @@
 //! What the API says of topics, their publishers and their subscribers.
 
-mod common;
-
-use common::{APP, Controller, NODES, free_port};
+use crate::common::{APP, Controller, NODES, free_port};
 use e3_model::api::*;
-
-/// Run as a test of its own by [`Controller::start`] only.
-#[test]
-fn controller_process() {
-    common::controller_process();
-}
 
 fn subscription(topic: &str, service: &str, exists: bool) -> SubscriptionView {
     SubscriptionView {

@@ -1,8 +1,6 @@
 //! What clients and operators notice of an ingress: answers, their time, and its figures.
 
-mod common;
-
-use common::{APP, Cluster, shard};
+use crate::common::{APP, Cluster, shard};
 use e3_dataplane::{Config, Kept, Worker};
 use e3_model::plan::IngressCounts;
 use e3_model::{Formats, Nanos, NodeId, NodeKind, Timestamp};

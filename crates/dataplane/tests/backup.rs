@@ -1,8 +1,6 @@
 //! What a backup refuses of its primary's stream. The primary is this file.
 
-mod common;
-
-use common::{APP, Cluster, address, shard};
+use crate::common::{APP, Cluster, address, shard};
 use e3_collections::{PieceMax, State, Txn, Walk};
 use e3_dataplane::limits::{PIECE_ENTRIES_MAX, PIECE_LEN, SNAPSHOT_OVER_MAX};
 use e3_model::{

@@ -1,11 +1,9 @@
 //! Calls: a handler asks another service and waits. What it hears was written and committed before, and
 //! comes from the one primary, whatever is lost, killed or cut off meanwhile.
 
-mod common;
-
-use common::calls::call;
-use common::manifests::{SHOP, STATELESS};
-use common::{Cluster, key_of, shard};
+use crate::common::calls::call;
+use crate::common::manifests::{SHOP, STATELESS};
+use crate::common::{Cluster, key_of, shard};
 use e3_collections::limits::EXPIRED_LEN_MAX;
 use e3_collections::{State, Txn};
 use e3_invocation::{CallAnswer, CallError, Effects, HandlerError, Invocation, Output, Reply};

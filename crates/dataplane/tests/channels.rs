@@ -1,10 +1,9 @@
 //! Channels between nodes: whose acknowledgements count, when they begin again, and what is left of
 //! them when a shard moves or an application goes.
 
-mod common;
-
-use common::manifests::{PAIR, STATELESS};
-use common::{Cluster, address, shard};
+use crate::common;
+use crate::common::manifests::{PAIR, STATELESS};
+use crate::common::{Cluster, address, shard};
 use e3_dataplane::Kept;
 use e3_model::plan::{AppPlan, ChannelReport, NodePlan, NodeStats};
 use e3_model::{AppId, DropReason, EdgeId, Format, Nanos, NodeId, ShardId, Timestamp};

@@ -1,8 +1,6 @@
 //! Backups of an application: a cut over all its shards, and shards that begin with it.
 
-mod common;
-
-use common::{APP, Cluster, count_and_forward, outbound, shard};
+use crate::common::{APP, Cluster, count_and_forward, outbound, shard};
 use e3_invocation::HandlerError;
 use e3_model::backup::{BackupOrder, Part, Restored};
 use e3_model::plan::{NodeEvent, Role};

@@ -1,9 +1,7 @@
 //! Datagrams as nodes and strangers send them: what is taken, what is counted and dropped.
 
-mod common;
-
-use common::manifests::ONE;
-use common::{Cluster, address, shard};
+use crate::common::manifests::ONE;
+use crate::common::{Cluster, address, shard};
 use e3_dataplane::Output;
 use e3_model::{Address, DropReason, Format, Formats, NodeId, Timestamp};
 use e3_wire::client::ClientFrame;

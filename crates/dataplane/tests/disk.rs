@@ -1,8 +1,6 @@
 //! Services with `durability: disk`: what is acknowledged is on disk, and comes back.
 
-mod common;
-
-use common::{Cluster, count_and_forward, shard};
+use crate::common::{Cluster, count_and_forward, shard};
 use e3_collections::Txn;
 use e3_invocation::Effects;
 use e3_model::outbound::{Answer, Destination, HttpMethod, HttpRequest, Outbound};

@@ -1,9 +1,7 @@
 //! Emulated cores, and the traffic manager in front of them.
 
-mod common;
-
-use common::manifests::{ONE, STATELESS};
-use common::{Cluster, address, shard};
+use crate::common::manifests::{ONE, STATELESS};
+use crate::common::{Cluster, address, shard};
 use e3_dataplane::EmulatedCores;
 use e3_dataplane::limits::TRAFFIC_LEN_MAX;
 use e3_model::{DropReason, Nanos};

@@ -1,8 +1,6 @@
 //! Quota and time to live of collections: what a request may write, and when its memory is freed.
 
-mod common;
-
-use common::{Cluster, shard};
+use crate::common::{Cluster, shard};
 use e3_collections::limits::EXPIRED_LEN_MAX;
 use e3_collections::{State, Txn};
 use e3_invocation::{Effects, Invocation, Reply};

@@ -1,9 +1,7 @@
 //! Who waits for what: channels that share a shard, retries, shards without memory.
 
-mod common;
-
-use common::manifests::PAIR;
-use common::{APP, Cluster, DELETE, address, shard};
+use crate::common::manifests::PAIR;
+use crate::common::{APP, Cluster, DELETE, address, shard};
 use e3_client_core::{Call, Event, Requests, Routes};
 use e3_model::{Nanos, Timestamp};
 use e3_wire::entry::Outcome;

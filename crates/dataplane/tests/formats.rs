@@ -1,10 +1,8 @@
 //! Nodes of two releases: what each writes and takes while the cluster's format is the older one, when
 //! it is raised, and what a journal holds afterwards.
 
-mod common;
-
-use common::manifests::ONE;
-use common::{Cluster, address, shard};
+use crate::common::manifests::ONE;
+use crate::common::{Cluster, address, shard};
 use e3_dataplane::{Output, Recovery};
 use e3_model::plan::NodePlan;
 use e3_model::{DropReason, Format, Formats, Nanos, NodeId};

@@ -1,12 +1,9 @@
 //! Fail-overs: which backups go on from their own log, and which are sent a snapshot.
 
-mod common;
-mod store;
-
+use crate::store::{Store, key};
 use e3_dataplane::limits::TAIL_LEN_MAX;
 use e3_model::{DropReason, NodeId};
 use e3_wire::entry::Outcome;
-use store::{Store, key};
 
 /// Node 0 dies, and node 1 takes its place; what it sends to node 2 then.
 fn lose_primary(s: &mut Store) -> usize {

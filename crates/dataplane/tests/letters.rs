@@ -1,9 +1,7 @@
 //! Dead letters: what is kept of messages that failed for good, wherever the primary moves.
 
-mod common;
-
-use common::manifests::ONE;
-use common::{Cluster, count_and_forward, shard};
+use crate::common::manifests::ONE;
+use crate::common::{Cluster, count_and_forward, shard};
 use e3_invocation::HandlerError;
 use e3_model::{Nanos, NodeId};
 use e3_wire::entry::Outcome;

@@ -1,8 +1,6 @@
 //! Effects take place once: behind stateless services, after forgetting, with wrong clocks.
 
-mod common;
-
-use common::{Cluster, Handler, count_and_forward, key_of, shard};
+use crate::common::{Cluster, Handler, count_and_forward, key_of, shard};
 use e3_invocation::HandlerError;
 use e3_model::{Nanos, NodeId, Timestamp};
 use e3_wire::client::Request;

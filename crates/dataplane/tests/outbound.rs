@@ -1,10 +1,8 @@
 //! Outbound requests to services: what is asked takes effect once, and each answer is handled once,
 //! wherever the shards are that ask and that are asked.
 
-mod common;
-
-use common::outbound::*;
-use common::{Cluster, Handler, shard};
+use crate::common::outbound::*;
+use crate::common::{Cluster, Handler, shard};
 use e3_invocation::{Effects, HandlerError};
 use e3_model::outbound::Destination;
 use e3_model::timer::TimerChange;

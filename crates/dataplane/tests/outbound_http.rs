@@ -1,10 +1,8 @@
 //! Outbound requests over HTTP: the driver is asked once by each primary, and each answer is handled
 //! once.
 
-mod common;
-
-use common::outbound::*;
-use common::shard;
+use crate::common::outbound::*;
+use crate::common::shard;
 use e3_model::outbound::{Answer, Destination};
 use e3_wire::entry::Outcome;
 

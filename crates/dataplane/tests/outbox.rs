@@ -1,8 +1,6 @@
 //! What a primary keeps until it is durable downstream, and what it repeats of that.
 
-mod common;
-
-use common::{Cluster, key_of, shard};
+use crate::common::{Cluster, key_of, shard};
 use e3_model::plan::NodeEvent;
 use e3_model::{Nanos, NodeId, Timestamp};
 use e3_wire::entry::Outcome;

@@ -1,10 +1,8 @@
 //! What a node makes of a plan: which one counts, what a shard that leaves takes with it, what it
 //! leaves alone.
 
-mod common;
-
-use common::manifests::STATELESS;
-use common::{Cluster, count_and_forward, key_of, shard};
+use crate::common::manifests::STATELESS;
+use crate::common::{Cluster, count_and_forward, key_of, shard};
 use e3_invocation::{Completion, Invocation, Outcome as Run};
 use e3_model::document::parse_application;
 use e3_model::plan::NodePlan;

@@ -1,8 +1,6 @@
 //! What a primary hands to its executor, what it says of itself, and when it acts at all.
 
-mod common;
-
-use common::{Cluster, address, count_and_forward, shard};
+use crate::common::{Cluster, address, count_and_forward, shard};
 use e3_dataplane::{Config, Output, Worker};
 use e3_invocation::HandlerError;
 use e3_model::plan::{NodeEvent, NodePlan, ShardCounts};

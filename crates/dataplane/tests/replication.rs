@@ -1,9 +1,7 @@
 //! Primaries and their backups: what restarts, and what is promised to whom.
 
-mod common;
-
-use common::manifests::ONE;
-use common::{Cluster, shard};
+use crate::common::manifests::ONE;
+use crate::common::{Cluster, shard};
 use e3_model::plan::NodeEvent;
 use e3_model::{Nanos, NodeId};
 use e3_wire::entry::Outcome;

@@ -1,8 +1,6 @@
 //! What a node says of itself.
 
-mod common;
-
-use common::{APP, Cluster, count_and_forward, shard};
+use crate::common::{APP, Cluster, count_and_forward, shard};
 use e3_dataplane::{Health, Kept};
 use e3_invocation::HandlerError;
 use e3_model::plan::{ChannelReport, IngressCounts, Role, ShardCounts};

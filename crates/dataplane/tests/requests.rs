@@ -1,8 +1,6 @@
 //! What clients ask of a node, by datagram or through its driver, and what they are answered.
 
-mod common;
-
-use common::{Cluster, address, count_and_forward, shard};
+use crate::common::{Cluster, address, count_and_forward, shard};
 use e3_dataplane::limits::DATAGRAM_LEN_GOAL;
 use e3_invocation::HandlerError;
 use e3_model::{Format, Formats, Nanos, Slot, Timestamp};

@@ -1,9 +1,7 @@
 //! The number of shards of a service changes while it serves: nothing is lost, nothing is done twice.
 
-mod common;
-
-use common::topics::{audit, publication};
-use common::{APP, Cluster, Handler, count_and_forward};
+use crate::common::topics::{audit, publication};
+use crate::common::{APP, Cluster, Handler, count_and_forward};
 use e3_invocation::Effects;
 use e3_model::application::Subscription;
 use e3_model::outbound::{Answer, Destination, HttpMethod, HttpRequest, Outbound};

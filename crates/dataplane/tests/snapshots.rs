@@ -1,9 +1,7 @@
 //! Replicas that join while the primary serves: snapshots in parts, under writes, faults and with
 //! joiners that are slow or gone.
 
-mod common;
-
-use common::{Cluster, key_of, shard};
+use crate::common::{Cluster, key_of, shard};
 use e3_collections::{State, Txn};
 use e3_dataplane::limits::{
     JOIN_AHEAD_LEN, JOIN_ITEMS_MAX, JOIN_LEN_MAX, PIECE_LEN, TURN_PIECES_MAX,

@@ -1,12 +1,9 @@
 //! Replicas that join: how long the primary waits for one, when it counts, and what begins again.
 
-mod common;
-mod store;
-
+use crate::store::{Store, key};
 use e3_dataplane::limits::{JOIN_LEN_MAX, JOIN_PATIENCE, QUEUE_MAX};
 use e3_model::{DropReason, Nanos, NodeId};
 use e3_wire::entry::Outcome;
-use store::{Store, key};
 
 /// Node 1 joins and is silent. Requests come to these nodes at once, so many to each; how many are
 /// handled at once, and how many when the primary has waited.

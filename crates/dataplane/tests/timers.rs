@@ -1,9 +1,7 @@
 //! Timers: a service's requests to itself are handled once, at their time, wherever its shard is.
 
-mod common;
-
-use common::manifests::{ONE, PAIR};
-use common::{Cluster, count_and_forward, shard};
+use crate::common::manifests::{ONE, PAIR};
+use crate::common::{Cluster, count_and_forward, shard};
 use e3_collections::{State, Txn};
 use e3_invocation::{Effects, HandlerError, Invocation};
 use e3_model::timer::{TimerChange, TimerSet, When};

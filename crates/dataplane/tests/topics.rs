@@ -1,10 +1,8 @@
 //! Topics: each subscription gets each publication once, in the order of its key, wherever the shards
 //! are that publish and that are subscribed.
 
-mod common;
-
-use common::topics::*;
-use common::{Cluster, shard};
+use crate::common::topics::*;
+use crate::common::{Cluster, shard};
 use e3_wire::entry::Outcome;
 
 #[test]

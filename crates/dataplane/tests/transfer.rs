@@ -1,9 +1,7 @@
 //! Snapshots of a log that holds much beside its collections: outputs that are not durable, handled
 //! messages, dead letters.
 
-mod common;
-
-use common::{Cluster, count_and_forward, shard};
+use crate::common::{Cluster, count_and_forward, shard};
 use e3_dataplane::limits::{JOIN_AHEAD_LEN, PIECE_ENTRIES_MAX, PIECE_LEN};
 use e3_invocation::HandlerError;
 use e3_model::plan::NodeEvent;

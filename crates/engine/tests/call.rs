@@ -1,9 +1,6 @@
 //! Calls that handlers make and wait for, and handlers that are called.
 
-#[allow(dead_code, reason = "each file of tests uses another part")]
-mod common;
-
-use common::*;
+use crate::common::*;
 use e3_engine::{InstanceId, InstanceSpec};
 use e3_invocation::{
     Call, CallAnswer, CallError, Completion, Effects, HandlerError, Invocation, Outcome, Reply,

@@ -1,10 +1,6 @@
 //! Services as small modules in text, run on a real engine.
 
-#[allow(dead_code, reason = "each file of tests uses another part")]
-mod common;
-mod refused;
-
-use common::*;
+use crate::common::*;
 use e3_collections::State;
 use e3_engine::{Engine, InstanceSpec, LoadError, StartError};
 use e3_invocation::{Effects, HandlerError, Invocation, Outcome};

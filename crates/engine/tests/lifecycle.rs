@@ -1,9 +1,6 @@
 //! Starting, stopping and replacing instances.
 
-#[allow(dead_code, reason = "each file of tests uses another part")]
-mod common;
-
-use common::*;
+use crate::common::*;
 use e3_collections::State;
 use e3_engine::{Engine, EngineConfig, InstanceId, InstanceSpec, StartError, Startup, Ticker};
 use e3_invocation::{Completion, Effects, HandlerError, Outcome};

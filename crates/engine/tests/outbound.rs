@@ -1,9 +1,6 @@
 //! Outbound requests that handlers make, and the answers that requests bring.
 
-#[allow(dead_code, reason = "each file of tests uses another part")]
-mod common;
-
-use common::*;
+use crate::common::*;
 use e3_engine::InstanceSpec;
 use e3_invocation::{Invocation, Outcome};
 use e3_model::http_access::HttpAccess;

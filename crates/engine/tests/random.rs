@@ -1,9 +1,6 @@
 //! Random bytes of stateless services.
 
-#[allow(dead_code, reason = "each file of tests uses another part")]
-mod common;
-
-use common::*;
+use crate::common::*;
 use e3_engine::{InstanceSpec, RandomKey};
 use e3_invocation::{Effects, Invocation, Outcome};
 use e3_model::{EdgeId, Timestamp, Via};

@@ -1,9 +1,6 @@
 //! Timers that handlers set and cancel, and the requests of timers.
 
-#[allow(dead_code, reason = "each file of tests uses another part")]
-mod common;
-
-use common::*;
+use crate::common::*;
 use e3_engine::InstanceSpec;
 use e3_invocation::{HandlerError, Invocation, Outcome};
 use e3_model::timer::{TimerChange, TimerSet, When};

@@ -1,9 +1,6 @@
 //! What handlers publish, and the topic that requests bring.
 
-#[allow(dead_code, reason = "each file of tests uses another part")]
-mod common;
-
-use common::*;
+use crate::common::*;
 use e3_engine::InstanceSpec;
 use e3_invocation::{Invocation, Outcome};
 use e3_model::timer::{TimerChange, TimerSet, When};

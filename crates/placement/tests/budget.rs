@@ -1,8 +1,6 @@
 //! Power budgets bind every placer.
 
-mod common;
-
-use common::application;
+use crate::common::application;
 use e3_model::document::parse_topology;
 use e3_model::{NodeKind, Topology};
 use e3_placement::{AdmitError, Cluster, Misfit, PLACERS, Request, admit, by_name, check_budgets};

@@ -1,8 +1,6 @@
 //! Moves that follow the load of a running application.
 
-mod common;
-
-use common::{application, topology};
+use crate::common::{application, topology};
 use e3_model::document::{parse_application, parse_profile, parse_topology};
 use e3_model::{Application, Nanos, NodeId, Profile, Topology};
 use e3_placement::{Cluster, Following, InstanceKey, Offered, Request, by_name, follow};

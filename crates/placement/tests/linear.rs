@@ -1,8 +1,6 @@
 //! The index answers as a walk over all nodes does, decision by decision.
 
-mod common;
-
-use common::{application, topology};
+use crate::common::{application, topology};
 use e3_model::plan::Role;
 use e3_model::{Application, NodeId, ServiceId};
 use e3_placement::{Cluster, Decision, Hcm, HcmLinear, Placer, Request};

@@ -1,8 +1,6 @@
 //! Rules that hold on any cluster for any application; the seed of a failure is printed.
 
-mod common;
-
-use common::{application, topology};
+use crate::common::{application, topology};
 use e3_placement::{Cluster, Misfit, PlaceError, Request, Rule, by_name};
 use e3_testkit::{Random, seeds};
 use std::collections::{BTreeMap, BTreeSet};

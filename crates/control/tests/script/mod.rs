@@ -1,7 +1,5 @@
 //! A controller with its log, and the steps of scripts.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-
 use e3_control::{Applied, Command, CommandError, Control, MoveOutcome, Plans};
 use e3_model::document::{parse_application, parse_topology};
 use e3_model::plan::{NodeEvent, NodeHello, NodePlan, ShardPlan};

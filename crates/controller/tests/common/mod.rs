@@ -1,7 +1,5 @@
 //! A controller as a process, with simulated clients and nodes.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-
 use e3_controller::{ClientTimeouts, ControllerConfig, RATE_LIMIT, RateLimit};
 use e3_model::api::*;
 use e3_model::application::Durability;
@@ -79,8 +77,9 @@ impl Drop for Controller {
     }
 }
 
-/// Body of the test that [`Controller::start`] runs as a process.
-pub fn controller_process() {
+/// What [`Controller::start`] runs as a process; as a test among others it does nothing.
+#[test]
+fn controller_process() {
     if let (Ok(dir), Ok(listen)) = (
         std::env::var("E3_TEST_DIR"),
         std::env::var("E3_TEST_LISTEN"),
@@ -129,7 +128,7 @@ impl Controller {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command
             .args([
-                "controller_process",
+                "common::controller_process",
                 "--exact",
                 "--nocapture",
                 "--test-threads=1",

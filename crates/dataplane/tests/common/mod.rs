@@ -2,8 +2,6 @@
 //! is sent in one arrives in the next. Tests decide what is cut off, which handlers are held back,
 //! and what the plan says.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-
 pub mod calls;
 mod disk;
 pub mod manifests;

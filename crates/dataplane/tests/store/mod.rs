@@ -1,7 +1,5 @@
 //! A shard that keeps what requests write, on so many nodes, and nodes that join it.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-
 use crate::common::{Cluster, shard};
 use e3_collections::Txn;
 use e3_invocation::{Effects, Reply};

@@ -1,7 +1,5 @@
 //! Random clusters and applications.
 
-#![allow(dead_code, reason = "each test uses a part")]
-
 use e3_model::document::{parse_application, parse_topology};
 use e3_model::{Application, Topology};
 use e3_testkit::Random;

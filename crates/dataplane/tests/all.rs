@@ -1,0 +1,32 @@
+//! All integration tests of the crate in one program: each program links the whole crate again.
+
+mod admission;
+mod backup;
+mod call;
+mod channels;
+mod common;
+mod cut;
+mod datagrams;
+mod disk;
+mod emulation;
+mod expiry;
+mod flow;
+mod formats;
+mod history;
+mod letters;
+mod once;
+mod outbound;
+mod outbound_http;
+mod outbox;
+mod plans;
+mod primary;
+mod replication;
+mod reports;
+mod requests;
+mod reshard;
+mod snapshots;
+mod store;
+mod streams;
+mod timers;
+mod topics;
+mod transfer;

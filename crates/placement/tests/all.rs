@@ -1,0 +1,10 @@
+//! All integration tests of the crate in one program: each program links the whole crate again.
+
+mod admit;
+mod budget;
+mod common;
+mod follow;
+mod iot_ts;
+mod linear;
+mod properties;
+mod quality;
