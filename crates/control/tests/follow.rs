@@ -34,7 +34,9 @@ fn follows(c: &Cluster) -> Vec<Event> {
 
 fn servers(c: &Cluster) -> usize {
     let shards = c.script.shards();
-    let nodes = shards.iter().flat_map(|s| s.backups.iter().chain([&s.primary]));
+    let nodes = shards
+        .iter()
+        .flat_map(|s| s.backups.iter().chain([&s.primary]));
     let servers: BTreeSet<u32> = nodes.map(|n| n.0 / 2).collect();
     servers.len()
 }
@@ -42,16 +44,34 @@ fn servers(c: &Cluster) -> usize {
 #[test]
 fn explore() {
     let mut c = following(NIGHT_RPS);
-    println!("{} servers, {:?}", servers(&c), c.script.shards().iter().map(|s| (s.primary, s.backups.clone())).collect::<Vec<_>>());
+    println!(
+        "{} servers, {:?}",
+        servers(&c),
+        c.script
+            .shards()
+            .iter()
+            .map(|s| (s.primary, s.backups.clone()))
+            .collect::<Vec<_>>()
+    );
     c.run(60);
-    for e in follows(&c) { println!("{} {:?} {:?}->{:?} {} {:?}", e.at_unix_ms, e.instance, e.node, e.to, e.why, e.figures); }
+    for e in follows(&c) {
+        println!(
+            "{} {:?} {:?}->{:?} {} {:?}",
+            e.at_unix_ms, e.instance, e.node, e.to, e.why, e.figures
+        );
+    }
     println!("{} servers", servers(&c));
     let n = follows(&c).len();
     for rate in [10_000u64, 50_000, 100_000, 150_000, 100] {
         c.clients.insert(APP, rate);
         c.run(60);
         println!("rate {rate}: {} servers", servers(&c));
-        for e in &follows(&c)[n..] { println!("{} {:?} {:?}->{:?} {} {:?}", e.at_unix_ms, e.instance, e.node, e.to, e.why, e.figures); }
+        for e in &follows(&c)[n..] {
+            println!(
+                "{} {:?} {:?}->{:?} {} {:?}",
+                e.at_unix_ms, e.instance, e.node, e.to, e.why, e.figures
+            );
+        }
     }
     c.run(600);
     println!("{} servers", servers(&c));
