@@ -145,18 +145,27 @@ impl Index {
         let Some(kind) = self.cluster.get(node).map(|n| n.kind) else {
             return;
         };
-        let apps = &self.apps;
-        let reservations = self.by_node[node.index()].iter().flat_map(|key| {
-            let app = &apps[&key.app];
-            let at = app
-                .shards
-                .binary_search_by_key(&(key.service, key.shard), |h| h.id);
-            let held = &app.shards[at.expect("the index names it")];
-            let of_service = &app.reservations[usize::from(key.service.0)];
-            let here = held.nodes.iter().filter(move |(n, _)| *n == node);
-            here.filter_map(move |(_, role)| Some(of_service.of((*role)?, kind)))
-        });
+        let keys = self.by_node[node.index()].iter();
+        let reservations = reservations(&self.apps, keys, node, kind);
         self.cluster.set_instances(node, reservations);
+    }
+
+    /// Asks what is free something, as if an application did not run. What is changed meanwhile is taken
+    /// back.
+    pub(crate) fn try_without<T>(&mut self, app: AppId, work: impl FnOnce(&mut Cluster) -> T) -> T {
+        let (apps, by_node) = (&self.apps, &self.by_node);
+        let held = apps.get(&app).into_iter().flat_map(|app| &app.shards);
+        let nodes: BTreeSet<NodeId> = held.flat_map(|h| &h.nodes).map(|(n, _)| *n).collect();
+        self.cluster.try_out(|cluster| {
+            for node in nodes {
+                let Some(kind) = cluster.get(node).map(|n| n.kind) else {
+                    continue;
+                };
+                let others = by_node[node.index()].iter().filter(|key| key.app != app);
+                cluster.set_instances(node, reservations(apps, others, node, kind));
+            }
+            work(cluster)
+        })
     }
 
     /// What the topology says of a node.
@@ -177,4 +186,23 @@ impl Index {
         let shards = self.by_node.get(node.index());
         shards.into_iter().flatten().copied().collect()
     }
+}
+
+/// What these shards reserve on a node, in their order.
+fn reservations<'a>(
+    apps: &'a BTreeMap<AppId, IndexedApp>,
+    keys: impl Iterator<Item = &'a ShardKey>,
+    node: NodeId,
+    kind: NodeKind,
+) -> impl Iterator<Item = Reservation> {
+    keys.flat_map(move |key| {
+        let app = &apps[&key.app];
+        let at = app
+            .shards
+            .binary_search_by_key(&(key.service, key.shard), |h| h.id);
+        let held = &app.shards[at.expect("the index names it")];
+        let of_service = &app.reservations[usize::from(key.service.0)];
+        let here = held.nodes.iter().filter(move |(n, _)| *n == node);
+        here.filter_map(move |(_, role)| Some(of_service.of((*role)?, kind)))
+    })
 }

@@ -38,7 +38,7 @@ impl Control {
         let Decided {
             at, act, from, key, ..
         } = *decided;
-        let moves = matches!(act, Act::Away | Act::Back);
+        let moves = matches!(act, Act::Away | Act::Back | Act::Follow);
         let (Some(key), Some(to), true) = (key, decided.to, moves) else {
             self.now = self.now.max(at);
             return Ok(Applied::Changed);
@@ -54,6 +54,10 @@ impl Control {
                 cpu_permille: decided.cpu_permille(),
                 repeats: 0,
             }),
+            Act::Follow => {
+                self.orchestration.displaced.retain(|d| d.key != key);
+                self.orchestration.on_follow(key.app, decided.cause, at);
+            }
             _ => self.orchestration.on_back(key, at),
         }
         Ok(applied)

@@ -1,5 +1,5 @@
 //! What the log keeps of the orchestrator: its settings, its decisions, and the instances that they moved
-//! away. Design: docs/design/022.
+//! away or with the load. Design: docs/design/022.
 
 use e3_model::event::EventKind;
 use e3_model::orchestrator::{Cause, OrchestratorSettings};
@@ -19,6 +19,21 @@ pub struct Orchestration {
     /// Instances that it moved away from their SmartNIC, and those that it has brought back lately.
     /// Invariant: ordered by key.
     pub(crate) displaced: Vec<Displaced>,
+    /// By application that was moved because its load had changed: the last move.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) followed: BTreeMap<AppId, Followed>,
+}
+
+/// The last move of an application that follows its load.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Followed {
+    /// When.
+    pub at: Timestamp,
+    /// Why: to save energy, or to carry the load.
+    pub cause: Cause,
+    /// How often its load rose again soon after it was moved to save energy.
+    pub repeats: u32,
 }
 
 /// An instance that the orchestrator moved.
@@ -45,6 +60,8 @@ pub enum Act {
     Away,
     /// Move it back there.
     Back,
+    /// Move it because the load of its application has changed.
+    Follow,
     /// Nothing: it is only recorded what would be done.
     DryRun,
     /// Nothing can be done.
@@ -79,9 +96,14 @@ impl Decided {
         match self.act {
             Act::Away => EventKind::OrchestratorMove,
             Act::Back => EventKind::OrchestratorReturn,
+            Act::Follow => EventKind::OrchestratorFollow,
             Act::DryRun => EventKind::OrchestratorDryRun,
             Act::Stuck => EventKind::OrchestratorStuck,
         }
+    }
+
+    pub(crate) fn note(&mut self, name: &str, value: u64) {
+        self.figures.insert(name.to_string(), value);
     }
 
     /// How busy the instance was, in thousandths of a core.
@@ -124,6 +146,31 @@ impl Orchestration {
     pub(crate) fn forget(&mut self, app: AppId, service: Option<ServiceId>) {
         let is_it = |key: ShardKey| key.app == app && service.is_none_or(|s| s == key.service);
         self.displaced.retain(|d| !is_it(d.key));
+        if service.is_none() {
+            self.followed.remove(&app);
+        }
+    }
+
+    /// Until when an application is not moved to save energy.
+    pub fn follows_from(&self, app: AppId) -> Timestamp {
+        let s = &self.settings;
+        let from = |f: &Followed| f.at + cooldown(s.follow_cooldown_s, f.repeats, s.cooldown_s_max);
+        self.followed.get(&app).map_or(Timestamp::ZERO, from)
+    }
+
+    /// An application was moved. That its load rises soon after a move to save energy makes the next of
+    /// these moves wait longer.
+    pub(crate) fn on_follow(&mut self, app: AppId, cause: Cause, at: Timestamp) {
+        let long_ago = Nanos::from_secs(self.settings.cooldown_s_max.into());
+        let last = self.followed.get(&app);
+        let repeats = match last.filter(|last| at.since(last.at) <= long_ago) {
+            None => 0,
+            Some(last) if last.cause == Cause::Energy && cause == Cause::Capacity => {
+                last.repeats.saturating_add(1)
+            }
+            Some(last) => last.repeats,
+        };
+        self.followed.insert(app, Followed { at, cause, repeats });
     }
 
     pub(crate) fn on_away(&mut self, moved: Displaced) {

@@ -417,6 +417,11 @@ impl Control {
         self.index().cluster.try_out(work)
     }
 
+    /// The same as if an application did not run.
+    pub fn try_without<T>(&self, app: AppId, work: impl FnOnce(&mut Cluster) -> T) -> T {
+        self.index().try_without(app, work)
+    }
+
     /// The shards that name a node, in their order.
     pub fn shards_on(&self, node: NodeId) -> Vec<ShardKey> {
         self.index().shards_on(node)

@@ -131,6 +131,9 @@ impl Core {
         let loads = report.counts.iter().map(load);
         self.orchestrator
             .on_report(now, node, incarnation, datagrams, loads);
+        let ingress = stats.ingress.iter();
+        let asked = ingress.map(|(app, c)| (*app, c.admitted.saturating_add(c.overloaded)));
+        self.orchestrator.on_ingress(node, incarnation, asked);
     }
 
     /// Executes what the orchestrator decides.

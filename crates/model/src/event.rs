@@ -16,7 +16,9 @@ pub enum EventKind {
     OrchestratorMove,
     /// The orchestrator moves an instance back.
     OrchestratorReturn,
-    /// The orchestrator would do one of the two, if it were not in dry-run mode.
+    /// The orchestrator moves an instance because the load of its application has changed.
+    OrchestratorFollow,
+    /// The orchestrator would do one of these, if it were not in dry-run mode.
     OrchestratorDryRun,
     /// The orchestrator sees a fault and finds nothing to do about it.
     OrchestratorStuck,
@@ -54,6 +56,7 @@ impl EventKind {
         match self {
             EventKind::OrchestratorMove => "orchestrator-move",
             EventKind::OrchestratorReturn => "orchestrator-return",
+            EventKind::OrchestratorFollow => "orchestrator-follow",
             EventKind::OrchestratorDryRun => "orchestrator-dry-run",
             EventKind::OrchestratorStuck => "orchestrator-stuck",
             EventKind::OrchestratorSet => "orchestrator-set",
@@ -123,6 +126,7 @@ mod tests {
     fn kinds_are_named_as_in_json() {
         for kind in [
             EventKind::OrchestratorMove,
+            EventKind::OrchestratorFollow,
             EventKind::OrchestratorDryRun,
             EventKind::MigrationCancelled,
             EventKind::AppRolledBack,

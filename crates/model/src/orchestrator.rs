@@ -1,4 +1,5 @@
-//! Settings of the orchestrator, which moves instances away from SmartNICs that are overloaded.
+//! Settings of the orchestrator, which moves instances away from SmartNICs that are overloaded, and
+//! applications to where their present load needs the least energy.
 //! Design: docs/design/022.
 
 use crate::event::EventKind;
@@ -68,10 +69,23 @@ pub struct OrchestratorSettings {
     /// How long an instance stays after it was moved, in seconds. Doubles each time it is moved
     /// back and forth.
     pub instance_cooldown_s: u32,
-    /// Most that the two cool-downs grow to, in seconds.
+    /// Most that the cool-downs grow to, in seconds.
     pub cooldown_s_max: u32,
     /// An instance returns if its SmartNIC is at most so busy with it, in percent of its cores.
     pub return_busy_percent: u32,
+    /// Following the load: how often it compares the rate of each application with its placement, in
+    /// seconds; 0: it does not.
+    pub follow_interval_s: u32,
+    /// Following: what a placement must carry, in percent of the rate.
+    pub follow_reserve_percent: u32,
+    /// Following: how long a rate is expected to last, in seconds. Moves must save more energy in that time
+    /// than they cost.
+    pub follow_horizon_s: u32,
+    /// Following: energy that the move of one instance costs, in joules.
+    pub follow_move_joules: u32,
+    /// Following: how long an application stays after its last move before it is moved to save energy, in
+    /// seconds. Doubles each time that its load rises again soon after.
+    pub follow_cooldown_s: u32,
 }
 
 impl Default for OrchestratorSettings {
@@ -90,6 +104,11 @@ impl Default for OrchestratorSettings {
             instance_cooldown_s: 60,
             cooldown_s_max: 3_600,
             return_busy_percent: 60,
+            follow_interval_s: 0,
+            follow_reserve_percent: 150,
+            follow_horizon_s: 3_600,
+            follow_move_joules: 20,
+            follow_cooldown_s: 300,
         }
     }
 }
@@ -110,7 +129,7 @@ const DAY_S: u32 = 86_400;
 
 impl OrchestratorSettings {
     /// The numbers, each with its name in JSON and its bounds.
-    pub fn numbers(&self) -> [(&'static str, u32, RangeInclusive<u32>); 12] {
+    pub fn numbers(&self) -> [(&'static str, u32, RangeInclusive<u32>); 17] {
         [
             ("starvationQueueMin", self.starvation_queue_min, 1..=1 << 20),
             (
@@ -136,6 +155,15 @@ impl OrchestratorSettings {
                 self.node_cooldown_s.max(self.instance_cooldown_s)..=7 * DAY_S,
             ),
             ("returnBusyPercent", self.return_busy_percent, 1..=90),
+            ("followIntervalS", self.follow_interval_s, 0..=DAY_S),
+            (
+                "followReservePercent",
+                self.follow_reserve_percent,
+                110..=1_000,
+            ),
+            ("followHorizonS", self.follow_horizon_s, 10..=7 * DAY_S),
+            ("followMoveJoules", self.follow_move_joules, 0..=1_000_000),
+            ("followCooldownS", self.follow_cooldown_s, 1..=DAY_S),
         ]
     }
 
@@ -165,6 +193,10 @@ pub enum Cause {
     Overload,
     /// The load of an instance that had been moved away has fallen.
     LoadFell,
+    /// The placement of an application does not carry its rate with the reserve.
+    Capacity,
+    /// Another placement carries the rate of an application with less energy.
+    Energy,
 }
 
 /// `POST /v1/orchestrator`. What is not named stays.

@@ -42,7 +42,7 @@ pub use decision::{
     Cost, Decision, Explanation, InstanceKey, Level, Misfit, Near, PlaceError, Placement, Rule,
 };
 pub use evaluate::{Score, evaluate};
-pub use joules::{Following, Move, Offered, follow};
+pub use joules::{Carried, Following, Move, Offered, carried, follow};
 pub use node_state::NodeState;
 pub use placers::{
     Annealing, Hcm, HcmKind, HcmLinear, HostsOnly, Joules, NicFirst, PLACER_DEFAULT, PLACERS,

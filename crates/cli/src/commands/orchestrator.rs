@@ -1,4 +1,5 @@
-//! `e3 orchestrator`: whether instances move away from overloaded SmartNICs by themselves, and when.
+//! `e3 orchestrator`: whether instances move by themselves, away from overloaded SmartNICs and with the
+//! load, and when.
 
 use crate::cluster::client::Client;
 use crate::settings::Settings;
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 /// What it is to do.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Move instances away from overloaded SmartNICs, and back
+    /// Move instances away from overloaded SmartNICs and back, and with the load if that is set
     On,
     /// Record as events what would be moved, and move nothing
     DryRun,
@@ -66,12 +67,27 @@ pub struct Orchestrator {
     /// How long an instance stays after it was moved
     #[arg(long, value_name = "SECONDS")]
     pub instance_cooldown: Option<u32>,
-    /// Most that the two cool-downs grow to
+    /// Most that the cool-downs grow to
     #[arg(long, value_name = "SECONDS")]
     pub cooldown_max: Option<u32>,
     /// An instance returns if its SmartNIC's cores are at most so busy with it
     #[arg(long, value_name = "PERCENT")]
     pub return_busy_percent: Option<u32>,
+    /// Following the load: how often applications are compared with their present rate; 0: never
+    #[arg(long, value_name = "SECONDS")]
+    pub follow_interval: Option<u32>,
+    /// Following: what a placement must carry, in percent of the rate
+    #[arg(long, value_name = "PERCENT")]
+    pub follow_reserve_percent: Option<u32>,
+    /// Following: how long a rate is expected to last; moves must pay back in this time
+    #[arg(long, value_name = "SECONDS")]
+    pub follow_horizon: Option<u32>,
+    /// Following: energy that the move of an instance costs
+    #[arg(long, value_name = "JOULES")]
+    pub follow_move_joules: Option<u32>,
+    /// Following: how long an application stays after it was moved, before it is moved to save energy
+    #[arg(long, value_name = "SECONDS")]
+    pub follow_cooldown: Option<u32>,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -103,6 +119,11 @@ fn request(args: &Orchestrator) -> OrchestratorRequest {
         ("instanceCooldownS", args.instance_cooldown),
         ("cooldownSMax", args.cooldown_max),
         ("returnBusyPercent", args.return_busy_percent),
+        ("followIntervalS", args.follow_interval),
+        ("followReservePercent", args.follow_reserve_percent),
+        ("followHorizonS", args.follow_horizon),
+        ("followMoveJoules", args.follow_move_joules),
+        ("followCooldownS", args.follow_cooldown),
     ];
     let given = numbers.into_iter();
     let given = given.filter_map(|(name, value)| Some((name.to_string(), value?)));
@@ -184,11 +205,16 @@ mod tests {
             "--instance-cooldown=10",
             "--cooldown-max=11",
             "--return-busy-percent=12",
+            "--follow-interval=13",
+            "--follow-reserve-percent=14",
+            "--follow-horizon=15",
+            "--follow-move-joules=16",
+            "--follow-cooldown=17",
         ];
         let request = request(&Words::parse_from(words).args);
         assert_eq!(request.mode, Some(OrchestratorMode::DryRun));
         let numbers = OrchestratorSettings::default().numbers();
         let values = numbers.map(|(name, _, _)| request.numbers[name]);
-        assert_eq!(values.to_vec(), (1..=12).collect::<Vec<u32>>());
+        assert_eq!(values.to_vec(), (1..=17).collect::<Vec<u32>>());
     }
 }

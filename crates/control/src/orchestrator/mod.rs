@@ -7,6 +7,9 @@
 //! flaps: nodes and instances rest after each decision, and rest longer if it did not help.
 //! Design: docs/design/022.
 
+mod budget;
+mod following;
+mod rates;
 mod relief;
 mod returns;
 mod watch;
@@ -18,10 +21,12 @@ use crate::limits::{CANDIDATES_MAX, RETURN_LOOK_INTERVAL};
 use crate::migration::Migration;
 use crate::orchestration::{Act, CPU_PERMILLE, Decided, cooldown};
 use crate::state::Control;
+use budget::Budget;
 use e3_model::orchestrator::{Cause, OrchestratorMode, OrchestratorSettings};
 use e3_model::plan::Role;
 use e3_model::{AppId, Nanos, NodeId, ShardKey, Timestamp, Topology};
 use e3_placement::Cluster;
+use following::{Following, Seen};
 use relief::Moving;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -47,29 +52,7 @@ pub struct Orchestrator {
     /// By instance that was moved: when, and the most that it used since, in thousandths of a core of
     /// its SmartNIC. A load that had only begun to rise when it was moved says nothing.
     peaks: BTreeMap<ShardKey, (Timestamp, u64)>,
-}
-
-/// How many more migrations may begin.
-struct Budget {
-    left: u32,
-    per_server: u32,
-    by_server: BTreeMap<u32, u32>,
-}
-
-impl Budget {
-    fn allows(&self, servers: &[u32]) -> bool {
-        let free = |s: &u32| self.by_server.get(s).is_none_or(|n| *n < self.per_server);
-        self.left > 0 && servers.iter().all(free)
-    }
-
-    fn take(&mut self, mut servers: Vec<u32>) {
-        self.left = self.left.saturating_sub(1);
-        servers.sort_unstable();
-        servers.dedup();
-        for server in servers {
-            *self.by_server.entry(server).or_default() += 1;
-        }
-    }
+    following: Following,
 }
 
 /// What becomes of a node with a fault.
@@ -134,10 +117,26 @@ impl Orchestrator {
         let reports = &mut self.reports[node.index()];
         let of = (incarnation, datagrams);
         let is_overloaded = reports.on_report(now, of, loads, watch, &self.settings);
+        if self.settings.follow_interval_s > 0 {
+            self.following.rates.on_handled(reports.handled_at(now));
+        }
         let is_due = is_overloaded && watch.is_smartnic && now >= watch.rests_until;
         if is_due && !watch.is_queued {
             watch.is_queued = true;
             self.queue.push_back(node);
+        }
+    }
+
+    /// Takes from a report what clients have asked of a node since its process started, by application.
+    pub fn on_ingress(
+        &mut self,
+        node: NodeId,
+        incarnation: u32,
+        counts: impl Iterator<Item = (AppId, u64)>,
+    ) {
+        if self.settings.follow_interval_s > 0 {
+            let rates = &mut self.following.rates;
+            rates.on_ingress(node, incarnation, counts.collect());
         }
     }
 
@@ -148,11 +147,13 @@ impl Orchestrator {
             for node in std::mem::take(&mut self.queue) {
                 self.nodes[node.index()].is_queued = false;
             }
+            self.following = Following::default();
             return Vec::new();
         }
         let looks_for_returns = !control.orchestration.displaced.is_empty()
             && now.since(self.returns_looked_at) >= RETURN_LOOK_INTERVAL;
-        if self.queue.is_empty() && !looks_for_returns {
+        let follows = self.following.is_due(now, &self.settings);
+        if self.queue.is_empty() && !looks_for_returns && !follows {
             return Vec::new();
         }
         let mut budget = self.budget(control);
@@ -161,6 +162,14 @@ impl Orchestrator {
         if looks_for_returns {
             self.returns_looked_at = now;
             due.extend(self.decide_returns(now, control, &mut budget, &mut cluster));
+        }
+        if follows {
+            let seen = Seen {
+                nodes: &self.nodes,
+                reports: &self.reports,
+                settings: &self.settings,
+            };
+            due.extend(self.following.decide(now, control, &seen, &mut budget));
         }
         let command = |decided| Command::Orchestrate(Box::new(decided));
         due.into_iter().map(command).collect()
@@ -413,24 +422,11 @@ impl Orchestrator {
     }
 }
 
-impl Budget {
-    /// Notes a migration on these servers. What is left in the cluster is counted by the decision.
-    fn note(&mut self, servers: Vec<u32>) {
-        let left = self.left;
-        self.take(servers);
-        self.left = left;
-    }
-}
-
 impl Decided {
     /// It is about this instance.
     fn of(&mut self, instance: InstanceWatch) {
         self.key = Some(instance.key);
         self.note(CPU_PERMILLE, instance.cpu_permille);
-    }
-
-    fn note(&mut self, name: &str, value: u64) {
-        self.figures.insert(name.to_string(), value);
     }
 }
 
@@ -441,7 +437,7 @@ impl NodeWatch {
         let last: Nanos = length(u32::from(self.repeats));
         let is_new = now.since(self.rests_until) > last;
         self.repeats = match act {
-            Act::Away | Act::Back => 0,
+            Act::Away | Act::Back | Act::Follow => 0,
             Act::DryRun | Act::Stuck if is_new => 0,
             Act::DryRun | Act::Stuck => self.repeats.saturating_add(1),
         };

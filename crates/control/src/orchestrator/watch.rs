@@ -159,6 +159,8 @@ pub(super) struct InstanceWatch {
     pub(super) cpu_permille: u64,
     /// Reports in a row that show overload.
     pub(super) overloaded: u32,
+    /// Requests between the last two reports.
+    lately: u64,
 }
 
 impl InstanceWatch {
@@ -172,6 +174,7 @@ impl InstanceWatch {
             execution_ns: 0,
             cpu_permille: 0,
             overloaded: 0,
+            lately: 0,
         }
     }
 
@@ -194,6 +197,7 @@ impl InstanceWatch {
             handled: load.handled,
             busy: load.busy,
             cpu_permille: busy.saturating_mul(1_000) / span.0.max(1),
+            lately: handled,
             ..self
         };
         if handled < EXECUTION_SAMPLES_MIN {
@@ -264,6 +268,12 @@ impl Reports {
     pub(super) fn of(&self, key: ShardKey) -> Option<InstanceWatch> {
         let at = self.instances.binary_search_by_key(&key, |i| i.key).ok()?;
         Some(self.instances[at])
+    }
+
+    /// What each instance has handled between the last two reports, if the last one is of this time.
+    pub(super) fn handled_at(&self, now: Timestamp) -> impl Iterator<Item = (ShardKey, u64)> {
+        let instances = self.instances.iter().filter(move |_| self.at == now);
+        instances.map(|i| (i.key, i.lately))
     }
 
     /// The instance that is overloaded for the longest time.

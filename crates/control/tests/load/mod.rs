@@ -2,11 +2,11 @@
 //! are carried out and checked.
 
 use crate::script::{AT, KEY, NODES, Script};
-use e3_control::{Applied, Command, InstanceLoad, NodeLoad, Orchestrator};
+use e3_control::{Act, Applied, Command, InstanceLoad, NodeLoad, Orchestrator};
 use e3_model::event::{Event, EventKind};
 use e3_model::orchestrator::{OrchestratorMode, OrchestratorSettings};
 use e3_model::plan::NodeHello;
-use e3_model::{Format, Formats, Nanos, NodeId, ShardKey, Timestamp};
+use e3_model::{AppId, Format, Formats, Nanos, NodeId, ShardKey, Timestamp};
 use std::collections::BTreeMap;
 
 const STEP: Nanos = Nanos::from_millis(20);
@@ -29,11 +29,14 @@ pub struct Cluster {
     pub nodes: BTreeMap<NodeId, NodeLoad>,
     /// By shard, wherever its primary is; others do nothing.
     pub work: BTreeMap<ShardKey, Work>,
+    /// Requests of clients each second, by application; the first node takes all of them.
+    pub clients: BTreeMap<AppId, u64>,
     /// Nodes that send nothing.
     pub silent: Vec<NodeId>,
     /// Moves make no progress.
     pub stuck: bool,
     done: BTreeMap<(NodeId, ShardKey), (u64, u64)>,
+    asked: BTreeMap<AppId, u64>,
     steps: u64,
     /// By instance: when the orchestrator moved it.
     pub moved: BTreeMap<ShardKey, Vec<Timestamp>>,
@@ -63,9 +66,11 @@ pub fn cluster() -> Cluster {
         now: AT,
         nodes: BTreeMap::new(),
         work: BTreeMap::new(),
+        clients: BTreeMap::new(),
         silent: Vec::new(),
         stuck: false,
         done: BTreeMap::new(),
+        asked: BTreeMap::new(),
         steps: 0,
         moved: BTreeMap::new(),
     };
@@ -186,6 +191,9 @@ impl Cluster {
             panic!("{command:?}");
         };
         let applied = self.script.ok(command.clone());
+        if decided.act == Act::Follow {
+            return;
+        }
         if let (Applied::Moving(_), Some(key)) = (applied, decided.key) {
             let times = self.moved.entry(key).or_default();
             let cooldown = self
@@ -202,6 +210,9 @@ impl Cluster {
     }
 
     fn report(&mut self) {
+        for (app, requests) in &self.clients {
+            *self.asked.entry(*app).or_default() += requests;
+        }
         for (key, work) in &self.work {
             let primary = self.script.shard(*key).primary;
             let done = self.done.entry((primary, *key)).or_default();
@@ -219,6 +230,8 @@ impl Cluster {
             let (now, datagrams) = (self.now, self.steps);
             let o = &mut self.orchestrator;
             o.on_report(now, node, incarnation, datagrams, loads);
+            let asked = self.asked.iter().filter(|_| node == HOST);
+            o.on_ingress(node, incarnation, asked.map(|(app, count)| (*app, *count)));
         }
     }
 

@@ -64,6 +64,33 @@ pub struct Following {
     pub knee_after_rps: f64,
 }
 
+/// What a placement carries and draws.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Carried {
+    /// The rate at which the first resource reaches its limit, in requests per second.
+    pub knee_rps: f64,
+    /// Power that the application adds at the rate that was asked for.
+    pub watts: f64,
+}
+
+/// What the instances of an application carry where they are, and what they draw at a rate: as
+/// [`follow`] sees it, with the same arguments. None if an instance is on a node that the cluster does
+/// not have.
+pub fn carried(
+    request: &Request<'_>,
+    cluster: &Cluster,
+    node_of: impl Fn(InstanceKey) -> Option<NodeId>,
+    rate_rps: f64,
+) -> Option<Carried> {
+    let servers = servers(request, cluster, &node_of)?;
+    let model = Model::new(request, cluster, &servers, Reserved::Memory);
+    let standing = Standing::of(&model, &node_of)?;
+    Some(Carried {
+        knee_rps: standing.layout.knee()?.rate_rps,
+        watts: model.watts_at(&standing.layout.counts, rate_rps),
+    })
+}
+
 /// The moves that follow the load. `node_of` says where the instances are; the cluster is without them.
 /// Only memory and the hard rules bind: what else is reserved is for the manifest's load, not for
 /// this one. None if nothing is better, or an instance is on a node that the cluster does not have.

@@ -32,7 +32,7 @@ use crate::{hcm, shards};
 use e3_model::plan::Role;
 use layout::Layout;
 
-pub use follow::{Following, Move, Offered, follow};
+pub use follow::{Carried, Following, Move, Offered, carried, follow};
 
 /// Servers are left asleep if the energy of a request is at most so much above the best.
 const CONSOLIDATION: f64 = 1.02;

@@ -2,6 +2,7 @@
 //! the cluster.
 
 mod cluster;
+mod day;
 mod model;
 mod report;
 mod starvation;
@@ -36,6 +37,8 @@ use std::time::{Duration, Instant};
 pub enum Scene {
     /// A compute-heavy service on a SmartNIC starves the host behind it, until the orchestrator moves it
     Starvation(starvation::Starvation),
+    /// A day of load in a minute: the placement follows it, and what that saves
+    Day(day::DayArgs),
 }
 
 /// `e3 demo`.
@@ -109,8 +112,10 @@ struct DemoReport<'a> {
 
 /// `e3 demo`.
 pub fn run(args: &Demo, settings: &Settings) -> Result<(), Failure> {
-    if let Some(Scene::Starvation(args)) = &args.scene {
-        return starvation::run(args, settings);
+    match &args.scene {
+        Some(Scene::Starvation(args)) => return starvation::run(args, settings),
+        Some(Scene::Day(args)) => return day::run(args, settings),
+        None => {}
     }
     let format = settings.format(args.output);
     let keep = args.keep.then_some(settings.dir.as_path());

@@ -2,6 +2,7 @@
 
 pub mod figures;
 pub mod report;
+mod schedule;
 
 use crate::cluster::access::SecretsOf;
 use crate::cluster::client::Client;
@@ -20,11 +21,12 @@ use e3_loadgen::traffic::{self, Columns, Pace, Replay};
 use e3_loadgen::{
     Config, LoadError, LoadReport, Phase, Progress, Verdict, Workload, run as run_load,
 };
-use e3_model::Timestamp;
 use e3_model::api::EndpointsView;
+use e3_model::{Nanos, Timestamp};
 use e3_workloads::{Inputs, WorkloadError, for_application, secrets};
 use figures::Figures;
 use indicatif::ProgressBar;
+use schedule::Scheduled;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeMap;
@@ -254,6 +256,19 @@ pub fn drive(client: &Client, plan: &Plan) -> Result<Ran, Failure> {
     drive_workload(client, plan, endpoints, workload(client, plan)?.as_mut())
 }
 
+/// The same with requests that are due at these times.
+pub fn drive_at(
+    client: &Client,
+    plan: &Plan,
+    times: Arc<[Nanos]>,
+    mut on_phase: impl FnMut(Phase),
+) -> Result<Ran, Failure> {
+    let endpoints = client.endpoints(&plan.app)?;
+    let workload = workload(client, plan)?;
+    let mut scheduled = Scheduled { workload, times };
+    drive_phases(client, plan, endpoints, &mut scheduled, &mut on_phase)
+}
+
 /// The same without the figures of the cluster, whose controller and nodes may be away.
 pub fn drive_alone(
     client: &Client,
@@ -285,8 +300,21 @@ fn drive_workload(
     endpoints: EndpointsView,
     workload: &mut dyn Workload,
 ) -> Result<Ran, Failure> {
+    drive_phases(client, plan, endpoints, workload, &mut |_| {})
+}
+
+fn drive_phases(
+    client: &Client,
+    plan: &Plan,
+    endpoints: EndpointsView,
+    workload: &mut dyn Workload,
+    on_phase: &mut dyn FnMut(Phase),
+) -> Result<Ran, Failure> {
     let mut watch = figures::Watch::begin(client, &plan.app)?;
-    let mut load = send(client, plan, endpoints, workload, |phase| watch.at(phase))?;
+    let mut load = send(client, plan, endpoints, workload, |phase| {
+        watch.at(phase);
+        on_phase(phase);
+    })?;
     load.judge_with(watch.losses());
     Ok(Ran {
         figures: watch.end(load.ledger.sent)?,
