@@ -219,7 +219,7 @@ fn a_node_that_comes_back_joins_as_a_new_process() {
         scene
             .fail(Failing::Node(node), 1_000, Some(3_000))
             .run(500.0, 6, OrchestratorMode::Off);
-    assert_eq!(count(&summary, EventKind::NodeLost), 1);
+    assert!(count(&summary, EventKind::NodeLost) >= 1, "{summary:?}");
     assert_eq!(count(&summary, EventKind::NodeJoined), 1, "{summary:?}");
     assert!(report.in_flight < 20, "{}", report.in_flight);
     adds_up(&report);
