@@ -114,6 +114,21 @@ guesses! {
     /// Time that the card needs for one RoCE message that is not batched, in microseconds.
     roce_message_us = 0.25, 0.1, 0.5,
         "the source says only that RoCE without batching carries fewer small packets than Ethernet";
+    /// Part of the memory reserved for a shard's state that the state fills when it is copied.
+    state_fill = 0.5, 0.05, 1.0,
+        "profiles of the paper have no memory; a reservation holds the largest state, with room";
+    /// Rate at which a shard's state is copied at most, in MB/s.
+    copy_mb_per_s = 145.0, 50.0, 1000.0,
+        "docs/benchmarks.md: moves of 16 and 256 MB take 273 and 1922 ms on one machine; a port of 10 Gb/s carries 1250";
+    /// Time until an instance runs on a node that had none of its shard, in milliseconds.
+    instance_start_ms = 163.0, 10.0, 500.0,
+        "same figures, less the copy; E3 (section 3.4) moves a service in tens to hundreds of ms";
+    /// Time from the stop of a primary until the next one, which has its state, serves, in milliseconds.
+    cut_over_ms = 30.0, 1.0, 60.0,
+        "docs/benchmarks.md: replies pause for 30 ms when a shard moves; the aim is 5";
+    /// Time until switches no longer use a link that is down, in milliseconds.
+    link_detection_ms = 10.0, 1.0, 1000.0,
+        "loss of carrier takes milliseconds; probes take three of their intervals, 50 to 300 ms each";
 }
 
 impl Guesses {

@@ -15,6 +15,8 @@ pub(crate) struct Request {
     pub open: u32,
     /// Slot of its key.
     pub slot: u16,
+    /// Its client has given up.
+    pub has_failed: bool,
 }
 
 /// What a message is.
@@ -29,6 +31,10 @@ pub(crate) enum What {
     Ack,
     /// The answer to a client.
     Reply,
+    /// A part of the state of a shard that is copied.
+    Chunk,
+    /// What a thread of a node that has failed was running.
+    Ghost,
 }
 
 /// A message.
@@ -38,7 +44,8 @@ pub(crate) struct Message {
     pub entered: u64,
     /// When its thread began to run it.
     pub started: u64,
-    /// Request; of entries and acknowledgements, the message that waits for them.
+    /// Request; of entries and acknowledgements, the message that waits for them; of a part of a copy,
+    /// the copy.
     pub of: u32,
     /// Next one in the same queue.
     pub next: u32,
@@ -58,6 +65,12 @@ pub(crate) struct Message {
     pub stage: u8,
     /// What it is.
     pub what: What,
+    /// How often it was lost.
+    pub losses: u8,
+    /// A client sends it.
+    pub is_from_client: bool,
+    /// It waits in the queue that the threads of its node share.
+    pub is_shared: bool,
 }
 
 /// Places for elements.

@@ -25,14 +25,13 @@ impl Simulator {
     pub(crate) fn attributed(&self) -> Attributed {
         let (model, begin, end) = (&self.model, &self.totals.begin, self.mark());
         let services = model.services.len();
-        let seconds = (end.at - begin.at) as f64 * 1e-9;
         let nodes: Vec<f64> = end
             .joules
             .iter()
             .zip(&begin.joules)
             .map(|(e, b)| e - b)
             .collect();
-        let idle = model.servers.iter().map(|s| self.idle_w(s) * seconds);
+        let idle = model.servers.iter().map(|s| self.idle_j(s, begin.at));
         let mut servers: Vec<f64> = idle.collect();
         let mut of_services = vec![0.0; services];
         // A node without work leaves its energy to its server, a server to the cluster.

@@ -20,9 +20,19 @@ pub(crate) enum Kind {
     Done,
     /// The loads of the nodes are reported.
     Tick,
+    /// The agents of the nodes send their heartbeats.
+    Heartbeat,
+    /// A fault begins or ends.
+    Fault,
+    /// A message that was lost is sent again.
+    Resend,
+    /// The next part of a copy of a shard's state is due.
+    Chunk,
+    /// The primary of a shard that moved serves.
+    Resume,
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 13] = [
     Kind::Arrive,
     Kind::Switch,
     Kind::Port,
@@ -31,8 +41,13 @@ const KINDS: [Kind; 8] = [
     Kind::Deliver,
     Kind::Done,
     Kind::Tick,
+    Kind::Heartbeat,
+    Kind::Fault,
+    Kind::Resend,
+    Kind::Chunk,
+    Kind::Resume,
 ];
-const KIND_BITS: u32 = 3;
+const KIND_BITS: u32 = 4;
 
 /// An event: 24 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,7 +56,7 @@ pub(crate) struct Event {
     pub time: u64,
     /// Number of the event, and its kind in the lowest bits.
     order: u64,
-    /// A message or a thread.
+    /// A message, a thread, a fault, a copy or a shard.
     pub of: u32,
 }
 
@@ -68,4 +83,4 @@ impl Event {
 }
 
 const _: () = assert!(size_of::<Event>() == 24);
-const _: () = assert!(KINDS.len() == 1 << KIND_BITS);
+const _: () = assert!(KINDS.len() <= 1 << KIND_BITS);

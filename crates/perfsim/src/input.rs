@@ -1,5 +1,6 @@
 //! What is simulated, what can be switched, and what cannot be simulated.
 
+use crate::faults::Fault;
 use e3_hardware::Guesses;
 use e3_hardware::interconnect::Interconnect;
 use e3_hardware::service_time::ServiceTimeError;
@@ -42,6 +43,8 @@ pub struct Options {
     pub host_port: HostPort,
     /// What servers without an instance do.
     pub idle_servers: IdleServers,
+    /// What fails.
+    pub faults: Vec<Fault>,
 }
 
 impl Default for Options {
@@ -53,6 +56,7 @@ impl Default for Options {
             steering: Steering::RoundRobin,
             host_port: HostPort::Shared,
             idle_servers: IdleServers::On,
+            faults: Vec::new(),
         }
     }
 }
@@ -137,6 +141,26 @@ pub enum ModelError {
         node: NodeId,
         /// Topology.
         topology: String,
+    },
+    /// A fault of what is not there.
+    #[error("a fault names {what} {given}, topology {topology:?} has {known}")]
+    FaultOf {
+        /// What it names.
+        what: &'static str,
+        /// Its number.
+        given: usize,
+        /// Topology.
+        topology: String,
+        /// How many there are.
+        known: usize,
+    },
+    /// A fault that ends before it begins.
+    #[error("a fault ends at {until_s} s, must be later than its beginning at {from_s} s")]
+    FaultTime {
+        /// Begins.
+        from_s: f64,
+        /// Ends.
+        until_s: f64,
     },
     /// The load.
     #[error(transparent)]

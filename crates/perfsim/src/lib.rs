@@ -8,14 +8,21 @@
 //!
 //! Nothing here reads a clock. The same input and seed give the same bytes.
 
+mod acting;
 mod arena;
+mod control;
+mod draining;
 mod energy;
 mod event;
+mod failing;
+mod faults;
+mod fifo;
 mod input;
 pub mod limits;
 mod load;
 mod measure;
 mod model;
+mod moves;
 mod paths;
 mod queue;
 mod report;
@@ -26,11 +33,13 @@ mod sweep;
 mod threads;
 mod totals;
 
+pub use control::{Action, Controller, Heartbeat, InstanceCount, NoController, Outcome};
+pub use faults::{Failing, Fault};
 pub use input::{HostPort, Input, ModelError, Options, Steering};
 pub use load::{Load, LoadError};
 pub use report::{
-    Bottleneck, Energy, Latency, NodeLoad, NodeReport, Report, Resource, Sample, ServiceReport,
-    Span, Step,
+    Bottleneck, Disruption, Energy, Latency, NodeLoad, NodeReport, Report, Resource, Sample,
+    ServiceReport, Span, Step,
 };
-pub use simulator::{Controller, NoController, Run, Simulator};
+pub use simulator::{Run, Simulator};
 pub use sweep::{Point, Sweep, sweep};

@@ -16,5 +16,17 @@ pub const SPANS_MAX: usize = 1_000_000;
 pub const SATURATED_USE: f64 = 0.99;
 /// Part of the requests of the second half of a run by which those in flight may grow.
 pub const GROWTH_MAX: f64 = 0.02;
+/// Time after which a node sends a message again that was not acknowledged: `RTO_MIN` of crate `channel`.
+pub const RESEND_AFTER: Nanos = Nanos::from_millis(50);
+/// The same of a client, the first time: `RETRY_AFTER` of crate `client-core`.
+pub const CLIENT_RETRY_AFTER: Nanos = Nanos::from_millis(500);
+/// Growth of that time with each attempt: `RETRY_GROWTH` there.
+pub const CLIENT_RETRY_GROWTH: (u64, u64) = (3, 2);
+/// Longest such time: `RETRY_AFTER_MAX` there.
+pub const CLIENT_RETRY_AFTER_MAX: Nanos = Nanos::from_secs(3);
+/// Age of a request at which its client gives up: `DEADLINE` of crate `client`.
+pub const CLIENT_DEADLINE: Nanos = Nanos::from_secs(10);
+/// Bytes of a part of a state that is copied.
+pub const COPY_PART_BYTES: u64 = 16 << 10;
 
 const _: () = assert!(MESSAGES_MAX < u32::MAX as usize);

@@ -27,6 +27,7 @@ impl Simulator {
             uplink: self.paths.uplink_busy(now),
             arrived: self.totals.arrived,
             done: self.totals.done,
+            failed: self.totals.failed,
         }
     }
 
@@ -34,10 +35,11 @@ impl Simulator {
     pub(crate) fn begin_measurement(&mut self) {
         let services = self.model.services.len();
         let fresh = Totals::new(&self.model);
-        let (arrived, done) = (self.totals.arrived, self.totals.done);
+        let (arrived, done, failed) = (self.totals.arrived, self.totals.done, self.totals.failed);
         self.totals = Totals {
             arrived,
             done,
+            failed,
             handled: vec![0; services],
             ..fresh
         };
@@ -46,14 +48,14 @@ impl Simulator {
         self.totals.tick = self.totals.begin.clone();
     }
 
-    /// Idle power of a server; nothing if it sleeps.
-    pub(crate) fn idle_w(&self, server: &Server) -> f64 {
-        let asleep = self.model.options.idle_servers == IdleServers::Asleep;
-        if asleep && !server.is_used {
-            0.0
-        } else {
-            server.idle_w
-        }
+    /// Idle energy of a server in a time that ends now, in joules; nothing as long as it sleeps.
+    pub(crate) fn idle_j(&self, server: &Server, from: u64) -> f64 {
+        let from = match (self.model.options.idle_servers, server.used_from) {
+            (IdleServers::On, _) => from,
+            (IdleServers::Asleep, Some(used_from)) => from.max(used_from),
+            (IdleServers::Asleep, None) => return 0.0,
+        };
+        server.idle_w * (self.now - from) as f64 * 1e-9
     }
 
     /// Loads since the last tick; a new interval begins.
@@ -73,7 +75,8 @@ impl Simulator {
             active_w: (mark.joules[at] - before(&last.joules, at)) / time * 1e9,
         };
         let loads: Vec<NodeLoad> = (0..model.nodes.len()).map(load).collect();
-        let idle_w: f64 = model.servers.iter().map(|s| self.idle_w(s)).sum();
+        let idle_j: f64 = model.servers.iter().map(|s| self.idle_j(s, last.at)).sum();
+        let idle_w = idle_j / time * 1e9;
         let step = Step {
             at_s: last.at as f64 * 1e-9,
             offered_rps: (mark.arrived - last.arrived) as f64 / time * 1e9,

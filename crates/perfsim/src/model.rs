@@ -1,14 +1,16 @@
 //! An application on a cluster as the simulator sees it: tables of nodes, shards and channels.
 
 use crate::arena::NONE;
+use crate::faults::Failing;
 use crate::input::{HostPort, Input, ModelError, Options};
+use e3_hardware::Guesses;
 use e3_hardware::cores::CoreModel;
 use e3_hardware::network;
 use e3_hardware::network::{Hop, between_racks_us};
 use e3_hardware::power::{NodePower, ServerPower};
 use e3_hardware::service_time::ServiceTime;
 use e3_model::topology::NodeRef;
-use e3_model::{NodeId, NodeKind, ServiceId};
+use e3_model::{NodeId, NodeKind, Profile, ServiceId, ShardId};
 use e3_placement::InstanceKey;
 use e3_power::PowerModel;
 
@@ -27,8 +29,8 @@ pub(crate) struct Node {
     pub is_managed: bool,
     pub ns_per_byte: f64,
     pub power: NodePower,
-    /// It has an instance.
-    pub is_used: bool,
+    /// Since when it has an instance.
+    pub used_from: Option<u64>,
 }
 
 /// The nodes whose ports a node uses; a server has four SmartNICs at most.
@@ -48,6 +50,11 @@ impl Ports {
         ports
     }
 
+    /// All of them.
+    pub fn all(&self) -> &[u32] {
+        &self.nodes[..usize::from(self.count)]
+    }
+
     /// The port of a flow.
     #[inline]
     pub fn port(&self, from: u32, to: u32) -> usize {
@@ -62,8 +69,8 @@ impl Ports {
 /// A server.
 pub(crate) struct Server {
     pub idle_w: f64,
-    /// It has an instance.
-    pub is_used: bool,
+    /// Since when it has an instance.
+    pub used_from: Option<u64>,
 }
 
 /// A channel: messages that a handled message sends on average.
@@ -81,6 +88,9 @@ pub(crate) struct Service {
     pub edges: Vec<Edge>,
     /// Bytes of its log entries.
     pub entry_bytes: u32,
+    pub is_stateful: bool,
+    /// State of a shard.
+    pub state_bytes: u64,
     pub time: [ServiceTime; 2],
 }
 
@@ -108,9 +118,14 @@ pub(crate) struct Model {
     pub racks: usize,
     pub services: Vec<Service>,
     pub shards: Vec<Shard>,
+    /// Those of a shard are next to each other; those of earlier views stay behind.
     pub backups: Vec<Place>,
+    /// By node: stateful replicas that have taken a thread so far.
+    pinned: Vec<u32>,
     pub ingress: u16,
     pub request_bytes: u32,
+    /// Latency that users accept.
+    pub latency_max_ns: u64,
     pub options: Options,
     /// Bandwidth of all ports of a rack in Gb/s, the widest rack.
     pub rack_gbps: f64,
@@ -128,9 +143,9 @@ impl Model {
         let cores = kinds.map(|k| CoreModel::new(k, &options.guesses, options.sleep));
         let (mut nodes, mut servers) = nodes(input, &cores, &power)?;
         let services = services(input, &nodes)?;
-        let (shards, backups) = shards(input, &services, &mut nodes)?;
-        for node in nodes.iter().filter(|n| n.is_used) {
-            servers[node.server as usize].is_used = true;
+        let (shards, backups, pinned) = shards(input, &services, &mut nodes)?;
+        for node in nodes.iter().filter(|n| n.used_from.is_some()) {
+            servers[node.server as usize].used_from = Some(0);
         }
         let racks = input.topology.spec.racks.len();
         let mut rack_gbps = vec![0.0; racks];
@@ -154,7 +169,9 @@ impl Model {
             services,
             shards,
             backups,
+            pinned,
             ingress: ingress.0,
+            latency_max_ns: input.app.spec.objective.latency.0,
             request_bytes: input.request_bytes,
             rack_gbps: rack_gbps.into_iter().fold(0.0, f64::max),
             hops_us: hops.map(|hop| hop.latency_us(&options.guesses)),
@@ -184,6 +201,60 @@ impl Model {
         (self.hops_us[hop as usize] * 1e3) as u64
     }
 
+    /// Number of a shard among all, if there is such a shard.
+    pub fn shard_at(&self, service: ServiceId, shard: ShardId) -> Option<u32> {
+        let of = self.services.get(usize::from(service.0))?;
+        (shard.0 < of.shards).then(|| of.first_shard + u32::from(shard.0))
+    }
+
+    /// The service of a shard.
+    pub fn service_of(&self, shard: u32) -> u16 {
+        let after = self.services.partition_point(|s| s.first_shard <= shard);
+        (after - 1) as u16
+    }
+
+    /// The backups of a shard.
+    pub fn backups_of(&self, shard: u32) -> impl Iterator<Item = &Place> {
+        let shard = &self.shards[shard as usize];
+        let first = shard.first_backup as usize;
+        self.backups[first..first + usize::from(shard.backups)].iter()
+    }
+
+    /// Replaces the replicas of a shard. One that stays keeps its thread.
+    pub fn set_replicas(&mut self, shard: u32, primary: u32, backups: &[NodeId], now: u64) {
+        let before = self.shards[shard as usize];
+        let known: Vec<Place> = self
+            .backups_of(shard)
+            .copied()
+            .chain([before.primary])
+            .collect();
+        let is_stateful = self.services[usize::from(self.service_of(shard))].is_stateful;
+        let mut place = |node: u32| {
+            let of = &mut self.nodes[node as usize];
+            of.used_from.get_or_insert(now);
+            self.servers[of.server as usize]
+                .used_from
+                .get_or_insert(now);
+            if let Some(place) = known.iter().find(|p| p.node == node) {
+                return *place;
+            }
+            let thread = match is_stateful {
+                true => of.thread(self.pinned[node as usize]),
+                false => NONE,
+            };
+            self.pinned[node as usize] += u32::from(is_stateful);
+            Place { node, thread }
+        };
+        let primary = place(primary);
+        let backups: Vec<Place> = backups.iter().map(|b| place(b.0)).collect();
+        self.shards[shard as usize] = Shard {
+            primary,
+            first_backup: self.backups.len() as u32,
+            backups: backups.len() as u8,
+        };
+        self.backups.extend(backups);
+    }
+
     /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
         self.nodes.len() * size_of::<Node>()
@@ -204,6 +275,12 @@ impl Model {
 impl Node {
     pub fn threads(&self) -> u32 {
         self.core_count * self.threads_per_core
+    }
+
+    /// Its threads among all.
+    pub fn all_threads(&self) -> std::ops::Range<usize> {
+        let first = self.first_thread as usize;
+        first..first + self.threads() as usize
     }
 
     /// The n-th thread: all cores before any core's second thread.
@@ -241,6 +318,38 @@ fn check(input: &Input<'_>) -> Result<(), ModelError> {
             what,
         });
     }
+    check_faults(input)
+}
+
+fn check_faults(input: &Input<'_>) -> Result<(), ModelError> {
+    let nodes = input.topology.nodes().count();
+    let racks = input.topology.spec.racks.len();
+    let uplinks = match racks {
+        1 => 0,
+        _ => input.options.guesses.uplinks_per_rack.round() as usize,
+    };
+    for fault in &input.options.faults {
+        let named = match fault.what {
+            Failing::Node(node) | Failing::Link(node) => vec![("node", node.index(), nodes)],
+            Failing::Uplink { rack, link } => {
+                vec![("rack", rack, racks), ("uplink", link, uplinks)]
+            }
+        };
+        if let Some((what, given, known)) = named.into_iter().find(|(_, given, n)| given >= n) {
+            return Err(ModelError::FaultOf {
+                what,
+                given,
+                topology: input.topology.name.clone(),
+                known,
+            });
+        }
+        if let Some(until) = fault.until.filter(|until| *until <= fault.from) {
+            return Err(ModelError::FaultTime {
+                from_s: fault.from.as_secs_f64(),
+                until_s: until.as_secs_f64(),
+            });
+        }
+    }
     Ok(())
 }
 
@@ -257,7 +366,7 @@ fn nodes(
         let watts = ServerPower::of(in_server, power)?;
         servers.push(Server {
             idle_w: watts.idle_w,
-            is_used: false,
+            used_from: None,
         });
         let kinds = || place.iter().map(|p| p.node.kind);
         let has_host = kinds().any(|k| k == NodeKind::Host);
@@ -288,7 +397,7 @@ fn nodes(
                 is_managed: is_nic && has_host,
                 ns_per_byte: 8.0 / (p.node.bandwidth_gbps + more),
                 power,
-                is_used: false,
+                used_from: None,
             };
             first_thread += node.threads();
             nodes.push(node);
@@ -336,11 +445,22 @@ fn services(input: &Input<'_>, nodes: &[Node]) -> Result<Vec<Service>, ModelErro
             shards: spec.shards,
             edges: edges(input, id),
             entry_bytes: profile.spec.write_bytes as u32,
+            is_stateful: spec.stateful,
+            state_bytes: state_bytes(spec, profile, &input.options.guesses),
             time: [time(NodeKind::Host)?, time(NodeKind::SmartNic)?],
         });
         first_shard += u32::from(spec.shards);
     }
     Ok(all)
+}
+
+/// The state of a shard: what was measured, else a part of what is reserved for it.
+fn state_bytes(spec: &e3_model::application::Service, profile: &Profile, guesses: &Guesses) -> u64 {
+    let reserved = spec.resources.state.unwrap_or(spec.resources.memory);
+    match profile.spec.memory.0 {
+        0 => (reserved.0 as f64 * guesses.state_fill) as u64,
+        measured => measured,
+    }
 }
 
 /// A service with several parents gets from each in proportion to the parents' visits.
@@ -370,7 +490,7 @@ fn shards(
     input: &Input<'_>,
     services: &[Service],
     nodes: &mut [Node],
-) -> Result<(Vec<Shard>, Vec<Place>), ModelError> {
+) -> Result<(Vec<Shard>, Vec<Place>, Vec<u32>), ModelError> {
     let count: u32 = services.iter().map(|s| u32::from(s.shards)).sum();
     let mut replicas: Vec<(InstanceKey, NodeId)> = Vec::new();
     replicas.extend(input.placement.decisions.iter().map(|d| (d.key, d.node)));
@@ -384,7 +504,7 @@ fn shards(
             node: id,
             topology: input.topology.name.clone(),
         })?;
-        node.is_used = true;
+        node.used_from = Some(0);
         let at =
             (services[usize::from(key.service.0)].first_shard + u32::from(key.shard.0)) as usize;
         let mut place = Place {
@@ -421,7 +541,8 @@ fn shards(
             shard: at as u32 - services[of].first_shard,
         });
     }
-    Ok((shards.into_iter().flatten().collect(), backups))
+    let shards = shards.into_iter().flatten().collect();
+    Ok((shards, backups, pinned))
 }
 
 /// Bytes on the wire of a message.

@@ -1,7 +1,10 @@
 //! The way of a message between nodes: ports, switches, traffic managers and PCIe.
 
-use crate::arena::{Arena, Message, NONE, What};
+use crate::arena::{Arena, Message, What};
 use crate::event::Kind;
+use crate::faults::chosen;
+use crate::fifo::Fifo;
+use crate::limits::COPY_PART_BYTES;
 use crate::model::{Model, wire};
 use crate::simulator::Simulator;
 use crate::station::Station;
@@ -21,60 +24,6 @@ struct Port {
     station: Station,
     /// Some only at a SmartNIC with a host.
     dma: Option<Box<DmaEngines>>,
-}
-
-/// A queue of messages, linked through the arena.
-#[derive(Clone, Copy)]
-pub(crate) struct Fifo {
-    first: u32,
-    last: u32,
-}
-
-impl Default for Fifo {
-    fn default() -> Fifo {
-        Fifo {
-            first: NONE,
-            last: NONE,
-        }
-    }
-}
-
-impl Fifo {
-    #[inline]
-    pub fn push(&mut self, id: u32, messages: &mut Arena<Message>) {
-        messages[id].next = NONE;
-        match self.last {
-            NONE => self.first = id,
-            last => messages[last].next = id,
-        }
-        self.last = id;
-    }
-
-    #[inline]
-    pub fn pop(&mut self, messages: &Arena<Message>) -> Option<u32> {
-        let id = self.first;
-        if id == NONE {
-            return None;
-        }
-        self.first = messages[id].next;
-        if self.first == NONE {
-            self.last = NONE;
-        }
-        Some(id)
-    }
-
-    /// All of it, the first one first.
-    pub fn iter<'a>(&self, messages: &'a Arena<Message>) -> impl Iterator<Item = u32> + use<'a> {
-        std::iter::successors(self.first(), |id| {
-            let next = messages[*id].next;
-            (next != NONE).then_some(next)
-        })
-    }
-
-    #[inline]
-    pub fn first(&self) -> Option<u32> {
-        (self.first != NONE).then_some(self.first)
-    }
 }
 
 /// All ports, and the links between racks.
@@ -164,14 +113,27 @@ impl Simulator {
         wire(match message.what {
             What::Work | What::Reply => self.model.request_bytes,
             What::Entry => self.model.services[usize::from(message.service)].entry_bytes,
-            What::Ack => 0,
+            What::Chunk => COPY_PART_BYTES as u32,
+            What::Ack | What::Ghost => 0,
         })
     }
 
     /// The port that a flow of a node takes.
     #[inline]
     fn port_of(&self, node: u32, from: u32, to: u32) -> usize {
-        self.model.nodes[node as usize].ports.port(from, to)
+        let ports = &self.model.nodes[node as usize].ports;
+        if self.outages.is_calm {
+            return ports.port(from, to);
+        }
+        let all = ports.all();
+        let is_avoided = |at: usize| self.outages.avoids_port(all[at] as usize, self.now);
+        all[chosen([from, to], all.len(), is_avoided)] as usize
+    }
+
+    /// Whether what is sent through a node's port is lost.
+    #[inline]
+    fn is_cut(&self, node: usize) -> bool {
+        !self.outages.is_calm && !self.outages.port_works(node)
     }
 
     /// A message leaves its node for another one, or stays.
@@ -217,6 +179,9 @@ impl Simulator {
         let Message { from, to, what, .. } = self.messages[id];
         let bytes = self.bytes(id);
         let at = self.port_of(from, from, to);
+        if self.is_cut(at) {
+            return self.lose(id);
+        }
         let ns_per_byte = self.model.nodes[at].ns_per_byte;
         let interconnect = self.model.options.interconnect;
         let port = &mut self.paths.ports[at];
@@ -247,7 +212,17 @@ impl Simulator {
         let time = (f64::from(self.bytes(id)) * self.paths.uplink_ns_per_byte) as u64;
         let rack = |node: u32| usize::from(self.model.nodes[node as usize].rack);
         let paths = &mut self.paths;
-        let link = ecmp(from, to, paths.uplinks);
+        let link = match self.outages.is_calm {
+            true => ecmp(from, to, paths.uplinks),
+            false => {
+                let racks = [rack(from), rack(to)];
+                let (link, works) = self.outages.uplink([from, to], racks, self.now);
+                if !works[usize::from(stage)] {
+                    return self.lose(id);
+                }
+                link
+            }
+        };
         let link = match stage {
             0 => &mut paths.up[rack(from) * paths.uplinks + link],
             _ => &mut paths.down[rack(to) * paths.uplinks + link],
@@ -261,6 +236,9 @@ impl Simulator {
     pub(crate) fn ingress(&mut self, id: u32) {
         let Message { from, to, .. } = self.messages[id];
         let at = self.port_of(to, from, to);
+        if self.is_cut(at) {
+            return self.lose(id);
+        }
         let node = &self.model.nodes[at];
         let time = (f64::from(self.bytes(id)) * node.ns_per_byte) as u64;
         let kind = if node.is_managed {
@@ -276,6 +254,9 @@ impl Simulator {
     pub(crate) fn on_port(&mut self, id: u32) {
         let Message { from, to, .. } = self.messages[id];
         let at = self.port_of(to, from, to);
+        if !self.outages.is_calm && self.outages.is_down(at as u32) {
+            return self.lose(id);
+        }
         match self.judge(at, id, self.paths.ports[at].held_count) {
             Verdict::Pass => self.pass(at, id),
             Verdict::Hold => {
@@ -302,6 +283,18 @@ impl Simulator {
             let at = self.cross_pcie(nic, id);
             self.schedule(at, Kind::PcieIn, id);
         }
+    }
+
+    /// Takes what the traffic manager of a node holds.
+    pub(crate) fn take_held(&mut self, node: usize) -> Vec<u32> {
+        let port = &mut self.paths.ports[node];
+        let mut all = Vec::new();
+        while let Some(id) = port.held.pop(&self.messages) {
+            port.station.leave(self.now, self.messages[id].entered);
+            all.push(id);
+        }
+        port.held_count = 0;
+        all
     }
 
     /// The cores of a SmartNIC have room again.

@@ -37,6 +37,8 @@ pub struct Report {
     pub services: Vec<ServiceReport>,
     /// Nodes.
     pub nodes: Vec<NodeReport>,
+    /// What faults and moves did to requests.
+    pub disruption: Disruption,
     /// Energy and to whom it is attributed.
     pub energy: Energy,
     /// The run in a hundred steps.
@@ -142,6 +144,24 @@ pub struct NodeReport {
     pub watts: f64,
     /// Messages that wait at the end.
     pub waiting: u32,
+}
+
+/// What faults and moves did to requests, since the measurement began. A message that is lost is sent
+/// again, so its request is late or fails; none is dropped silently.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Disruption {
+    /// Requests that were answered later than the application's objective for the latency.
+    pub requests_late: u64,
+    /// Requests whose clients gave up.
+    pub requests_failed: u64,
+    /// Messages that were lost at nodes and links that had failed.
+    pub messages_lost: u64,
+    /// Primaries that moved to another node, fail-overs included.
+    pub moves: u64,
+    /// Copies of shards that began.
+    pub copies: u64,
+    /// Bytes of state that were copied.
+    pub copied_bytes: u64,
 }
 
 /// Energy in joules.

@@ -8,14 +8,17 @@
 //! [`crate::paths`] moves messages between nodes, [`crate::threads`] runs them.
 
 use crate::arena::{Arena, Message, NONE, Request, What};
+use crate::control::{Controller, Outcome};
 use crate::event::{Event, Kind};
+use crate::faults::Outages;
 use crate::input::{Input, ModelError};
 use crate::limits::{MESSAGES_MAX, SPANS_MAX, TICKS};
 use crate::load::{Arrivals, Load};
 use crate::model::Model;
+use crate::moves::Moves;
 use crate::paths::Paths;
 use crate::queue::Queue;
-use crate::report::{NodeLoad, Report, Sample, Span};
+use crate::report::{Report, Sample, Span};
 use crate::threads::Threads;
 use crate::totals::Totals;
 use e3_model::limits::SLOTS;
@@ -39,20 +42,6 @@ pub struct Run {
     pub spans: bool,
 }
 
-/// What sees the loads of the nodes as a run goes on, at the same simulated intervals. An orchestrator in
-/// the loop belongs here.
-pub trait Controller {
-    /// The loads since the last call.
-    fn on_loads(&mut self, now: Nanos, loads: &[NodeLoad]);
-}
-
-/// A controller that does nothing.
-pub struct NoController;
-
-impl Controller for NoController {
-    fn on_loads(&mut self, _: Nanos, _: &[NodeLoad]) {}
-}
-
 /// One simulated cluster.
 pub struct Simulator {
     pub(crate) model: Model,
@@ -67,6 +56,10 @@ pub struct Simulator {
     pub(crate) messages: Arena<Message>,
     pub(crate) paths: Paths,
     pub(crate) threads: Threads,
+    pub(crate) outages: Outages,
+    pub(crate) moves: Moves,
+    /// What the controller has not been told yet.
+    pub(crate) outcomes: Vec<Outcome>,
     pub(crate) totals: Totals,
     pub(crate) samples: Vec<Sample>,
     pub(crate) spans: Vec<Span>,
@@ -95,6 +88,9 @@ impl Simulator {
             messages: Arena::default(),
             paths: Paths::new(&model),
             threads: Threads::new(&model),
+            outages: outages(&model),
+            moves: Moves::default(),
+            outcomes: Vec::new(),
             totals: Totals::new(&model),
             samples: Vec::new(),
             spans: Vec::new(),
@@ -111,6 +107,12 @@ impl Simulator {
         self.next_arrival();
         let tick = (end / TICKS).max(1);
         self.schedule(tick, Kind::Tick, 0);
+        self.schedule_faults();
+        let heartbeat = controller.heartbeat_interval();
+        if let Some(interval) = heartbeat {
+            self.moves.counts = vec![(0, 0); self.model.shards.len()];
+            self.schedule(interval.0, Kind::Heartbeat, 0);
+        }
         if self.run.warm_up.0 == 0 {
             self.begin_measurement();
         }
@@ -138,6 +140,18 @@ impl Simulator {
                     self.on_tick(controller);
                     self.schedule(event.time + tick, Kind::Tick, 0);
                 }
+                Kind::Heartbeat => {
+                    self.on_heartbeat(controller);
+                    let interval = heartbeat.map_or(end, |i| i.0.max(1));
+                    self.schedule(event.time + interval, Kind::Heartbeat, 0);
+                }
+                Kind::Fault => self.on_fault(event.of),
+                Kind::Resend => self.on_resend(event.of),
+                Kind::Chunk => self.on_chunk(event.of),
+                Kind::Resume => self.on_resume(event.of),
+            }
+            if !self.outcomes.is_empty() {
+                self.report_outcomes(controller);
             }
         }
         if !self.overflowed {
@@ -180,6 +194,7 @@ impl Simulator {
             weight_nj: 0.0,
             open: 1,
             slot,
+            has_failed: false,
         });
         let id = self.messages.add(Message {
             of: request,
@@ -188,6 +203,7 @@ impl Simulator {
             service,
             from: slot.into(),
             to,
+            is_from_client: true,
             ..Message::default()
         });
         self.totals.arrived += 1;
@@ -205,11 +221,22 @@ impl Simulator {
     /// A message has arrived at its node.
     pub(crate) fn accept(&mut self, id: u32) {
         let message = &self.messages[id];
-        if message.what != What::Ack {
-            return self.enqueue(id);
+        if !self.outages.is_calm && self.outages.is_down(message.to) {
+            return self.lose(id);
         }
-        let waiting = message.of;
-        self.messages.remove(id);
+        match message.what {
+            What::Ack => {
+                let waiting = message.of;
+                self.messages.remove(id);
+                self.acknowledge(waiting);
+            }
+            What::Chunk => self.on_copied(id),
+            _ => self.enqueue(id),
+        }
+    }
+
+    /// A backup has a message's log entry.
+    pub(crate) fn acknowledge(&mut self, waiting: u32) {
         let message = &mut self.messages[waiting];
         message.waits -= 1;
         if message.waits == 0 {
@@ -245,13 +272,16 @@ impl Simulator {
                 (entry.from, entry.to) = (entry.to, entry.from);
                 self.send(id);
             }
-            What::Ack | What::Reply => {}
+            What::Ack | What::Reply | What::Chunk | What::Ghost => {}
         }
     }
 
     /// A message is committed: what it sends leaves.
     fn commit(&mut self, id: u32) {
         let message = self.messages[id];
+        if !self.outages.is_calm && self.outages.is_down(message.to) {
+            return self.lose(id);
+        }
         let slot = self.requests[message.of].slot;
         for i in 0..self.model.services[usize::from(message.service)]
             .edges
@@ -277,7 +307,10 @@ impl Simulator {
         }
         let request = &mut self.requests[message.of];
         request.open -= 1;
-        if request.open == 0 {
+        if request.open == 0 && request.has_failed {
+            self.messages.remove(id);
+            self.end_failed(message.of);
+        } else if request.open == 0 {
             let answer = &mut self.messages[id];
             answer.what = What::Reply;
             answer.from = message.to;
@@ -302,6 +335,7 @@ impl Simulator {
         let latency = (at as i64 - request.start) as u64;
         self.totals.latency.saturating_record(latency);
         self.totals.latency_sum += latency as f64;
+        self.totals.late += u64::from(latency > self.model.latency_max_ns);
         self.totals.request_weight_nj += request.weight_nj;
         if self.run.samples && self.samples.len() < crate::limits::SAMPLES_MAX {
             self.samples.push(Sample {
@@ -329,11 +363,20 @@ impl Simulator {
     /// If Little's law does not hold on a queue: the simulator is wrong.
     fn check_queues(&mut self) {
         assert!(
-            self.threads_obey_little() && self.paths.obeys_little(self.now, &self.messages),
+            self.threads_obey_little()
+                && self.paths.obeys_little(self.now, &self.messages)
+                && self.moves.obeys_little(self.now, &self.messages),
             "Little's law holds on every queue at {} ns",
             self.now
         );
     }
+}
+
+fn outages(model: &Model) -> Outages {
+    let guesses = &model.options.guesses;
+    let uplinks = guesses.uplinks_per_rack.round() as usize;
+    let detection_ns = (guesses.link_detection_ms * 1e6) as u64;
+    Outages::new(model.nodes.len(), model.racks, uplinks, detection_ns)
 }
 
 impl Run {

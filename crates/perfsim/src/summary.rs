@@ -1,7 +1,9 @@
 //! The report of a run, made at its end.
 
 use crate::limits::{GROWTH_MAX, SATURATED_USE};
-use crate::report::{Bottleneck, Energy, Latency, NodeReport, Report, Resource, ServiceReport};
+use crate::report::{
+    Bottleneck, Disruption, Energy, Latency, NodeReport, Report, Resource, ServiceReport,
+};
 use crate::simulator::Simulator;
 use crate::totals::Mark;
 use e3_model::profile::Provenance;
@@ -34,6 +36,14 @@ impl Simulator {
             bottleneck,
             services: self.service_reports(&energy.services, arrived),
             nodes: self.node_reports(&end, &energy.nodes, seconds),
+            disruption: Disruption {
+                requests_late: self.totals.late,
+                requests_failed: end.failed - begin.failed,
+                messages_lost: self.totals.messages_lost,
+                moves: self.totals.moves,
+                copies: self.totals.copies,
+                copied_bytes: self.totals.copied_bytes,
+            },
             energy: Energy {
                 total_j: energy.total,
                 requests_j: energy.requests,
@@ -96,8 +106,7 @@ impl Simulator {
             let name = &node.name;
             let cores = f64::from(node.core_count);
             consider(Resource::Cores, name, end.work[at] - begin.work[at], cores);
-            let threads = node.first_thread as usize..(node.first_thread + node.threads()) as usize;
-            let busy = threads.map(|t| end.busy[t] - begin.busy[t]);
+            let busy = node.all_threads().map(|t| end.busy[t] - begin.busy[t]);
             consider(Resource::Thread, name, busy.max().unwrap_or(0), 1.0);
             let (tx, rx) = (
                 end.ports[at].0 - begin.ports[at].0,

@@ -4,10 +4,11 @@
 //! latency is highest (Kleinrock, "Power and Deterministic Rules of Thumb for Probabilistic Problems in
 //! Computer Communications", ICC 1979).
 
+use crate::control::NoController;
 use crate::input::{Input, ModelError};
 use crate::load::Load;
 use crate::report::{Latency, Report};
-use crate::simulator::{NoController, Run, Simulator};
+use crate::simulator::{Run, Simulator};
 use e3_model::Nanos;
 use serde::Serialize;
 

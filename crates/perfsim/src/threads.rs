@@ -2,13 +2,14 @@
 
 use crate::arena::{Arena, Message, NONE, What};
 use crate::event::Kind;
+use crate::fifo::Fifo;
 use crate::input::Steering;
 use crate::model::Model;
-use crate::paths::Fifo;
 use crate::report::Span;
 use crate::simulator::Simulator;
 use crate::station::Station;
 use e3_hardware::cores::Awake;
+use e3_model::NodeKind;
 
 /// A hardware thread.
 #[derive(Clone, Copy)]
@@ -37,10 +38,20 @@ struct OfNode {
     queue: Fifo,
     station: Station,
     awake: Awake,
-    /// When its first message came.
-    first_at: Option<u64>,
+    /// When it was switched on last: a SmartNIC by its first message, a host that never sleeps by its
+    /// first instance. None if it is off.
+    on_since: Option<u64>,
+    /// How long it was on before that.
+    on_time: u64,
     /// Time of its cores that work took.
     work: u64,
+}
+
+impl OfNode {
+    /// How long it was on until now.
+    fn on_total(&self, now: u64) -> u64 {
+        self.on_time + self.on_since.map_or(0, |since| now - since)
+    }
 }
 
 /// All threads.
@@ -71,13 +82,36 @@ impl Threads {
             }));
             cores += node.core_count;
         }
-        Threads {
+        let mut all = Threads {
             threads,
             cores: vec![Awake::default(); cores as usize],
             nodes: vec![OfNode::default(); model.nodes.len()],
             first_core,
             factor: factors(model),
+        };
+        (0..model.nodes.len()).for_each(|node| all.switch_on(model, node, 0));
+        all
+    }
+
+    /// A host whose cores never sleep draws power if it has an instance.
+    pub fn switch_on(&mut self, model: &Model, node: usize, now: u64) {
+        let of = &model.nodes[node];
+        let sleeps = model.cores[of.kind as usize].linger.is_some();
+        if of.kind == NodeKind::Host && !sleeps && of.used_from.is_some() {
+            self.nodes[node].on_since.get_or_insert(now);
         }
+    }
+
+    /// A node that has failed draws nothing beside its part of the server's idle power.
+    pub fn switch_off(&mut self, node: usize, now: u64) {
+        let of = &mut self.nodes[node];
+        of.on_time = of.on_total(now);
+        of.on_since = None;
+    }
+
+    /// A service has moved: other services are its neighbours.
+    pub fn note_moved(&mut self, model: &Model) {
+        self.factor = factors(model);
     }
 
     /// Messages that wait for the threads of a node.
@@ -98,13 +132,46 @@ impl Threads {
         node: usize,
         now: u64,
     ) -> impl Iterator<Item = u64> + 'a {
-        let node = &model.nodes[node];
-        let first = node.first_thread as usize;
-        let of = self.threads[first..first + node.threads() as usize].iter();
+        let of = self.threads[model.nodes[node].all_threads()].iter();
         of.map(move |t| match t.running {
             NONE => t.busy,
             id => t.busy + now - messages[id].started,
         })
+    }
+
+    /// What the threads of a node run.
+    pub fn running(&self, model: &Model, node: usize) -> impl Iterator<Item = u32> {
+        let of = self.threads[model.nodes[node].all_threads()].iter();
+        of.map(|t| t.running).filter(|id| *id != NONE)
+    }
+
+    /// Takes out of the queues of a node what waits there and is meant, in the order in which it came.
+    pub fn take_where(
+        &mut self,
+        model: &Model,
+        messages: &mut Arena<Message>,
+        node: usize,
+        now: u64,
+        is_it: impl Fn(&Message) -> bool,
+    ) -> Vec<u32> {
+        let of = &mut self.nodes[node];
+        let own = self.threads[model.nodes[node].all_threads()].iter_mut();
+        let own = own.map(|t| (&mut t.queue, &mut t.station));
+        let mut taken = Vec::new();
+        for (queue, station) in own.chain([(&mut of.queue, &mut of.station)]) {
+            let mut all = std::mem::take(queue);
+            while let Some(id) = all.pop(messages) {
+                if !is_it(&messages[id]) {
+                    queue.push(id, messages);
+                    continue;
+                }
+                station.leave(now, messages[id].entered);
+                of.waiting -= 1;
+                taken.push(id);
+            }
+        }
+        taken.sort_by_key(|id| messages[*id].entered);
+        taken
     }
 
     /// Energy of a node above idle until now, in joules.
@@ -114,14 +181,16 @@ impl Threads {
         let cores = &self.cores[first..first + node.core_count as usize];
         let (fixed, per_core) = match node.kind {
             // It serves from its first message on.
-            e3_model::NodeKind::SmartNic => (of.first_at.map_or(0, |at| now - at), 0),
-            e3_model::NodeKind::Host => match model.cores[node.kind as usize].linger {
+            NodeKind::SmartNic => (of.on_total(now), 0),
+            NodeKind::Host => match model.cores[node.kind as usize].linger {
                 Some(linger) => {
                     let cores = cores.iter().map(|c| c.total(now, linger));
                     (of.awake.total(now, linger), cores.sum())
                 }
-                None if node.is_used => (now, now * u64::from(node.core_count)),
-                None => (0, 0),
+                None => (
+                    of.on_total(now),
+                    of.on_total(now) * u64::from(node.core_count),
+                ),
             },
         };
         (fixed as f64 * node.power.fixed_w + per_core as f64 * node.power.per_core_w) * 1e-9
@@ -161,13 +230,18 @@ fn factors(model: &Model) -> Vec<f32> {
 impl Simulator {
     /// A message waits for a thread of its node.
     pub(crate) fn enqueue(&mut self, id: u32) {
+        if self.moves.is_active && self.is_diverted(id) {
+            return;
+        }
         let now = self.now;
         self.messages[id].entered = now;
         let message = self.messages[id];
         let node = message.to as usize;
-        self.threads.nodes[node].first_at.get_or_insert(now);
+        self.threads.nodes[node].on_since.get_or_insert(now);
         let pinned = self.pinned(&message);
-        if pinned == NONE && self.model.options.steering == Steering::Shared {
+        let is_shared = pinned == NONE && self.model.options.steering == Steering::Shared;
+        self.messages[id].is_shared = is_shared;
+        if is_shared {
             return self.enqueue_shared(node, id);
         }
         let at = match pinned {
@@ -284,8 +358,7 @@ impl Simulator {
             self.note(span);
         }
         self.book(&message, node);
-        let is_shared = self.is_shared(&message);
-        let station = match is_shared {
+        let station = match message.is_shared {
             true => &mut self.threads.nodes[node].station,
             false => &mut self.threads.threads[at].station,
         };
@@ -294,7 +367,14 @@ impl Simulator {
         if self.model.nodes[node].is_managed {
             self.release(node);
         }
+        if message.what == What::Ghost {
+            self.messages.remove(id);
+            return;
+        }
         self.handled(id);
+        if !self.moves.stopping.is_empty() && message.what == What::Work {
+            self.stop_if_due(message.shard);
+        }
     }
 
     /// Whether Little's law holds on the queues of all threads and nodes.
@@ -305,7 +385,7 @@ impl Simulator {
             let own = thread.queue.iter(&self.messages);
             let mut own: Vec<u64> = own.map(entered).collect();
             if thread.running != NONE {
-                match self.is_shared(&self.messages[thread.running]) {
+                match self.messages[thread.running].is_shared {
                     true => nodes[thread.node as usize].push(entered(thread.running)),
                     false => own.push(entered(thread.running)),
                 }
@@ -320,10 +400,6 @@ impl Simulator {
             let there = running.into_iter().chain(waiting);
             node.station.obeys_little(self.now, there)
         })
-    }
-
-    fn is_shared(&self, message: &Message) -> bool {
-        self.model.options.steering == Steering::Shared && self.pinned(message) == NONE
     }
 
     /// Starts what has waited longest for a thread.
@@ -348,14 +424,22 @@ impl Simulator {
         let weight = f64::from(message.work) * self.model.nodes[node].power.weight_w;
         let service = usize::from(message.service);
         self.totals.weight_nj[node * services + service] += weight;
+        if message.what == What::Ghost {
+            self.totals.other_weight_nj += weight;
+            return;
+        }
         let request = match message.what {
             What::Work => message.of,
-            What::Entry | What::Ack | What::Reply => self.messages[message.of].of,
+            _ => self.messages[message.of].of,
         };
         self.requests[request].weight_nj += weight;
         if message.what == What::Work {
             self.totals.handled[service] += 1;
             self.totals.sojourn_ns[service] += (self.now - message.entered) as f64;
+            if let Some(count) = self.moves.counts.get_mut(message.shard as usize) {
+                count.0 += 1;
+                count.1 += self.now - message.started;
+            }
         }
     }
 }

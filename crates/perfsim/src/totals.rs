@@ -19,12 +19,21 @@ pub(crate) struct Mark {
     pub uplink: u64,
     pub arrived: u64,
     pub done: u64,
+    pub failed: u64,
 }
 
 /// The counters.
 pub(crate) struct Totals {
     pub arrived: u64,
     pub done: u64,
+    /// Requests whose clients gave up.
+    pub failed: u64,
+    /// Answered later than users accept.
+    pub late: u64,
+    pub messages_lost: u64,
+    pub moves: u64,
+    pub copies: u64,
+    pub copied_bytes: u64,
     pub latency: Histogram<u64>,
     pub latency_sum: f64,
     /// By node and service.
@@ -51,6 +60,12 @@ impl Totals {
         Totals {
             arrived: 0,
             done: 0,
+            failed: 0,
+            late: 0,
+            messages_lost: 0,
+            moves: 0,
+            copies: 0,
+            copied_bytes: 0,
             latency: Histogram::new_with_bounds(
                 1,
                 crate::limits::DURATION_MAX.0,

@@ -1,6 +1,7 @@
 //! `e3 sim`: predicts what an application on a cluster can carry, how long its requests take, and what
 //! they cost in joules, by the performance simulator.
 
+mod faults;
 mod files;
 mod load;
 mod view;
@@ -15,6 +16,7 @@ use clap::{Args, ValueEnum};
 use e3_hardware::interconnect::Interconnect;
 use e3_hardware::service_time::ServiceTimeError;
 use e3_model::document::check_fit;
+use e3_model::orchestrator::{OrchestratorMode, OrchestratorSettings};
 use e3_model::{Application, Nanos, Profile, Topology};
 use e3_perfsim::{
     HostPort, Input, Load, ModelError, NoController, Options, Report, Run, Simulator, Steering,
@@ -22,6 +24,7 @@ use e3_perfsim::{
 };
 use e3_placement::{Cluster, Placement, Request};
 use e3_power::IdleServers;
+use e3_simcontrol::{ProductController, Setup, Summary};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -75,6 +78,9 @@ pub struct Sim {
     /// What is switched.
     #[command(flatten)]
     pub switches: Switches,
+    /// What moves and fails in the run.
+    #[command(flatten)]
+    pub changes: Changes,
     /// Write when each message ran, for chrome://tracing
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
@@ -84,6 +90,52 @@ pub struct Sim {
     /// Output format.
     #[command(flatten)]
     pub output: Output,
+}
+
+/// What changes in the course of a run.
+#[derive(Args, Debug, Clone)]
+pub struct Changes {
+    /// The product's orchestrator watches the SmartNICs: off, on, or dry-run, which records its decisions
+    #[arg(long, value_enum, default_value_t = Orchestrate::Off, conflicts_with = "sweep")]
+    pub orchestrator: Orchestrate,
+    /// A node fails, and comes back if a second time is given
+    #[arg(
+        long = "fail",
+        value_name = "NODE@SECONDS[..SECONDS]",
+        conflicts_with = "sweep"
+    )]
+    pub nodes: Vec<String>,
+    /// The link between a node's port and the rack's switch fails, or one of a rack to those above
+    #[arg(
+        long = "fail-link",
+        value_name = "NODE|RACK/NUMBER@SECONDS[..SECONDS]",
+        conflicts_with = "sweep"
+    )]
+    pub links: Vec<String>,
+}
+
+/// Mode of the orchestrator.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Orchestrate {
+    /// It carries out its decisions
+    On,
+    /// It makes none
+    Off,
+    /// It records them and moves nothing
+    DryRun,
+}
+
+impl Orchestrate {
+    fn settings(self) -> OrchestratorSettings {
+        OrchestratorSettings {
+            mode: match self {
+                Orchestrate::On => OrchestratorMode::On,
+                Orchestrate::Off => OrchestratorMode::Off,
+                Orchestrate::DryRun => OrchestratorMode::DryRun,
+            },
+            ..OrchestratorSettings::default()
+        }
+    }
 }
 
 /// Mechanisms and hardware.
@@ -207,6 +259,9 @@ pub struct SimView {
     pub overcommitted: usize,
     /// Where the messages per request come from.
     pub visits_from: String,
+    /// What the controller did, if it was part of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub controller: Option<Summary>,
     /// The prediction.
     #[serde(flatten)]
     pub report: Report,
@@ -241,7 +296,7 @@ struct Subject {
 
 impl Subject {
     fn read(args: &Sim, settings: &Settings) -> Result<Subject, Failure> {
-        let options = args.switches.options()?;
+        let mut options = args.switches.options()?;
         let (text, mut app) = builtin::application(&args.app)?;
         let wanted = args.topology.as_deref();
         let wanted = wanted.or(settings.file.topology.as_deref());
@@ -250,6 +305,7 @@ impl Subject {
         let dir = dir.or(settings.file.profiles.as_deref());
         let profiles = builtin::profiles(dir)?.by_name;
         check_fit(&text.file, &text.text, &app, &topology)?;
+        options.faults = faults::parse(&args.changes.nodes, &args.changes.links, &topology)?;
         if let (Some(bytes), Some(load)) = (args.request_bytes, &mut app.spec.load) {
             load.request_bytes = bytes;
         }
@@ -278,6 +334,30 @@ impl Subject {
             placer,
             options,
         })
+    }
+
+    /// Runs it, with the product's controller if something can move.
+    fn simulate(
+        &self,
+        simulator: Simulator,
+        orchestrate: Orchestrate,
+    ) -> Result<(Report, Option<Summary>), Failure> {
+        if orchestrate == Orchestrate::Off && self.options.faults.is_empty() {
+            return Ok((simulator.run(&mut NoController), None));
+        }
+        let mut controller = ProductController::new(&Setup {
+            app: &self.app,
+            profiles: &self.profiles,
+            topology: &self.topology,
+            placement: &self.placement,
+            settings: orchestrate.settings(),
+        })
+        .map_err(|e| {
+            let message = format!("the controller does not take this placement: {e}");
+            Failure::new(Exit::Check, message).hint("choose another --placer or --topology")
+        })?;
+        let report = simulator.run(&mut controller);
+        Ok((report, Some(controller.summary())))
     }
 
     fn input(&self) -> Input<'_> {
@@ -328,7 +408,7 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
         return output::show(format, &view, || view::sweep(&view, settings.paint()));
     }
     let simulator = Simulator::new(&subject.input(), run).map_err(|e| refused(&e))?;
-    let report = simulator.run(&mut NoController);
+    let (report, controller) = subject.simulate(simulator, args.changes.orchestrator)?;
     if let Some(path) = &args.trace {
         files::trace(path, &subject.app, &subject.topology, &report)?;
     }
@@ -341,6 +421,7 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
         placer: subject.placer.placer.clone(),
         overcommitted: subject.placement.overcommitted().count(),
         visits_from: subject.visits_from.clone(),
+        controller,
         report,
     };
     output::show(format, &view, || view::run(&view, settings.paint()))

@@ -5,9 +5,13 @@ use crate::commands::load::report::{facts, heading, reading};
 use crate::ui::output::{Paint, Table};
 use crate::ui::text::{count, micros, percent, rate};
 use e3_perfsim::{Bottleneck, Report};
+use e3_simcontrol::Summary;
 
 /// Rows of nodes that are shown.
 const NODES_SHOWN: usize = 24;
+
+/// Rows of events that are shown.
+const EVENTS_SHOWN: usize = 24;
 
 /// A run.
 pub fn run(view: &SimView, paint: Paint) -> String {
@@ -25,6 +29,9 @@ pub fn run(view: &SimView, paint: Paint) -> String {
             count(view.overcommitted as u64)
         );
         reading(&mut text, &paint.yellow(&words));
+    }
+    if let Some(controller) = &view.controller {
+        changes(&mut text, paint, r, controller);
     }
     services(&mut text, paint, r, &view.visits_from);
     nodes(&mut text, paint, r);
@@ -94,6 +101,55 @@ fn bottleneck(b: &Bottleneck) -> String {
         format!(" of {}", b.node)
     };
     format!("{}{of}: {}", b.what.words(), percent(b.utilisation))
+}
+
+/// What the controller did, and what faults and moves did to requests.
+fn changes(text: &mut String, paint: Paint, r: &Report, controller: &Summary) {
+    let mode = controller.orchestrator;
+    let source = format!("the product's, orchestrator {mode}, in the simulated cluster");
+    heading(text, paint, "Controller", &source);
+    let d = &r.disruption;
+    let rows = [
+        ("late requests", count(d.requests_late)),
+        ("failed requests", count(d.requests_failed)),
+        (
+            "messages lost",
+            format!("{}, all sent again", count(d.messages_lost)),
+        ),
+        (
+            "moves",
+            format!(
+                "{}, {} copies of shards, {:.1} MB",
+                count(d.moves),
+                count(d.copies),
+                d.copied_bytes as f64 / 1e6
+            ),
+        ),
+        (
+            "state lost",
+            format!("{} shards", count(controller.state_lost)),
+        ),
+    ];
+    facts(text, &rows);
+    let mut table = Table::new(&[">AT", "EVENT", "INSTANCE", "NODE", "TO", "WHY"]).indent(2);
+    for e in controller.events.iter().take(EVENTS_SHOWN) {
+        let name = |name: &Option<String>| name.clone().unwrap_or_else(|| "-".into());
+        table.row([
+            format!("{:.3} s", e.at_s),
+            e.event.kind.to_string(),
+            name(&e.event.instance),
+            name(&e.event.node),
+            name(&e.event.to),
+            e.event.why.clone(),
+        ]);
+    }
+    if !controller.events.is_empty() {
+        *text += &table.render();
+    }
+    if controller.events.len() > EVENTS_SHOWN {
+        let more = controller.events.len() - EVENTS_SHOWN;
+        reading(text, &format!("and {more} more events; see -o json"));
+    }
 }
 
 fn services(text: &mut String, paint: Paint, r: &Report, visits_from: &str) {
