@@ -37,7 +37,7 @@ pub use annealing::Cooling;
 pub use assignment::given;
 pub use better::{better_backup, better_primary};
 pub use budget::{BudgetError, check_budgets};
-pub use cluster::Cluster;
+pub use cluster::{Changes, Cluster};
 pub use decision::{
     Cost, Decision, Explanation, InstanceKey, Level, Misfit, Near, PlaceError, Placement, Rule,
 };
