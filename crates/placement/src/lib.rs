@@ -41,7 +41,7 @@ pub use cluster::{Changes, Cluster};
 pub use decision::{
     Cost, Decision, Explanation, InstanceKey, Level, Misfit, Near, PlaceError, Placement, Rule,
 };
-pub use evaluate::{Score, evaluate};
+pub use evaluate::{Score, evaluate, with_possible_replicas};
 pub use joules::{Following, Move, Offered, follow};
 pub use node_state::NodeState;
 pub use placers::{

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod paper;
+
 use e3_model::document::{parse_application, parse_topology};
 use e3_model::{Application, Topology};
 use e3_testkit::Random;
