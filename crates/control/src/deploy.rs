@@ -12,8 +12,9 @@ use e3_placement::{Cluster, InstanceKey, Placement, Request, accept, admit, by_n
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How logs of format 7 place.
-const PLACER: &str = "hcm-kind";
+/// The placer of deployments whose log holds no decisions, as of format 7. It is not the default placer:
+/// old logs must replay to the same state.
+pub const PLACER_UNDECIDED: &str = "hcm-kind";
 
 impl Control {
     /// Places a new application, or updates one that runs.
@@ -89,7 +90,7 @@ impl Control {
         overcommit: bool,
     ) -> Result<Placement, CommandError> {
         if placed.is_empty() {
-            let placer = by_name(PLACER).expect("it exists");
+            let placer = by_name(PLACER_UNDECIDED).expect("it exists");
             return Ok(admit(&*placer, request, cluster, overcommit)?);
         }
         let refused = |key: InstanceKey, why: String| CommandError::Placed {
@@ -117,7 +118,7 @@ impl Control {
                 return Err(refused(d.key, misfit.to_string()));
             }
         }
-        accept(PLACER, request, cluster, &placement, overcommit)?;
+        accept(PLACER_UNDECIDED, request, cluster, &placement, overcommit)?;
         Ok(placement)
     }
 

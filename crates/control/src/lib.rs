@@ -45,7 +45,7 @@ mod view;
 pub use command::{Applied, Command, CommandError, Genesis, Placed};
 pub use credentials::{ApiToken, SecretState, Secrets};
 pub use cut::Backup;
-pub use deploy::explain;
+pub use deploy::{PLACER_UNDECIDED, explain};
 pub use drain::{Stays, Undrained};
 pub use event_list::Events;
 pub use membership::Membership;

@@ -46,6 +46,9 @@ pub struct Membership {
     /// All members were silent at the last turn: it may be the controller that is cut off.
     deaf: bool,
     heard: BTreeMap<NodeId, Heard>,
+    /// The version of the state of which no member can become silent before this time. Heartbeats only
+    /// put it off.
+    calm: Option<(u64, Timestamp)>,
 }
 
 impl Membership {
@@ -59,6 +62,7 @@ impl Membership {
             now,
             deaf: false,
             heard: BTreeMap::new(),
+            calm: None,
         }
     }
 
@@ -70,14 +74,27 @@ impl Membership {
         let turn = self.now.turn;
         let heard = self.heard.entry(node).or_default();
         if incarnation >= heard.incarnation {
+            if incarnation != heard.incarnation {
+                self.calm = None;
+            }
             let last = Moment { at: now, turn };
             *heard = Heard { incarnation, last };
         }
     }
 
+    /// When the first of these members may be about to count as silent, if none sends anything.
+    fn calm_until(&self, up: &BTreeMap<NodeId, u32>) -> Option<Timestamp> {
+        let times = up.iter().map(|(node, incarnation)| {
+            let (since, limit) = self.since(*node, *incarnation);
+            since.at + (limit - TOGETHER)
+        });
+        times.min()
+    }
+
     fn listen_anew(&mut self, now: Timestamp) {
         let turn = self.now.turn;
         self.listening = Moment { at: now, turn };
+        self.calm = None;
     }
 
     /// Whether no member is heard: the controller itself may be cut off.
@@ -106,7 +123,8 @@ impl Membership {
         self.silence(now, node, incarnation) == Silence::Silent
     }
 
-    fn silence(&self, now: Timestamp, node: NodeId, incarnation: u32) -> Silence {
+    /// Since when a node's process is silent, and how long it may be.
+    fn since(&self, node: NodeId, incarnation: u32) -> (Moment, Nanos) {
         let heard = self.heard.get(&node);
         let heard = heard.filter(|h| h.incarnation == incarnation);
         let first = self.listening == self.started;
@@ -115,8 +133,17 @@ impl Membership {
             _ => self.timeout,
         };
         let last = heard.map_or(self.listening, |h| h.last);
-        let span = now.since(last.at.max(self.listening.at));
-        let turns = self.now.turn - last.turn.max(self.listening.turn);
+        let since = Moment {
+            at: last.at.max(self.listening.at),
+            turn: last.turn.max(self.listening.turn),
+        };
+        (since, limit)
+    }
+
+    fn silence(&self, now: Timestamp, node: NodeId, incarnation: u32) -> Silence {
+        let (since, limit) = self.since(node, incarnation);
+        let span = now.since(since.at);
+        let turns = self.now.turn - since.turn;
         if span > limit && turns > SILENT_TURNS_MIN {
             Silence::Silent
         } else if span + TOGETHER > limit {
@@ -137,6 +164,11 @@ impl Membership {
             at: now,
             turn: self.now.turn + 1,
         };
+        let is_calm = |(version, until): (u64, Timestamp)| version == control.version && now < until;
+        if self.calm.is_some_and(is_calm) {
+            return BTreeMap::new();
+        }
+        self.calm = None;
         let up = control.members.iter().filter(|(_, m)| m.up);
         let up: BTreeMap<NodeId, u32> = up.map(|(n, m)| (*n, m.incarnation)).collect();
         let silence = |n: &NodeId, i: &u32| self.silence(now, *n, *i);
@@ -150,7 +182,11 @@ impl Membership {
             let heard = self.heard.get(n).map_or(self.started, |h| h.last);
             now.since(heard.at.max(self.listening.at)) > self.timeout + TOGETHER
         };
-        let near = up.iter().any(|(n, i)| silence(n, i) == Silence::Near);
+        let is_near = |(n, i): (&NodeId, &u32)| silence(n, i) == Silence::Near;
+        let near = up.iter().any(is_near);
+        if lost.is_empty() && !near {
+            self.calm = self.calm_until(&up).map(|until| (control.version, until));
+        }
         if near && !lost.iter().any(long) {
             return BTreeMap::new();
         }

@@ -5,6 +5,7 @@ mod backup;
 mod copies;
 mod disk;
 mod drain;
+mod follow;
 mod formats;
 mod hardware;
 mod hardware_random;

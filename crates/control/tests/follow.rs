@@ -1,15 +1,13 @@
 //! The orchestrator follows the load: instances move to where the present rate needs less energy, and
 //! to where it is carried at all. Nothing flaps.
 
-mod load;
-mod script;
 
 use e3_control::Command;
 use e3_model::AppId;
 use e3_model::event::{Event, EventKind as K};
 use e3_model::orchestrator::OrchestratorMode;
 use e3_testkit::{Random, seeds};
-use load::{Cluster, cluster};
+use crate::load::{Cluster, cluster};
 use std::collections::BTreeSet;
 
 const APP: AppId = AppId(1);

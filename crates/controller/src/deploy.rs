@@ -7,7 +7,7 @@ use crate::refusal::not_stored;
 use axum::http::StatusCode;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use e3_control::{Applied, Command, CommandError, Control, Placed, explain};
+use e3_control::{Applied, Command, CommandError, Control, PLACER_UNDECIDED, Placed, explain};
 use e3_http::Refusal;
 use e3_model::api::{DeployRequest, DeployResponse, RestoreRequest};
 use e3_model::document::{check_fit, parse_application, parse_profile};
@@ -123,11 +123,11 @@ impl Core {
             unprocessable(format!("no placer {name:?}, there are {known}"))
         })?;
         if self.control.format < Format::PLACED {
-            if name == PLACER_DEFAULT {
+            if q.placer.is_none() || name == PLACER_UNDECIDED {
                 return Ok(Vec::new());
             }
             let error = format!(
-                "placer {name:?}: the cluster writes format {}, which has only {PLACER_DEFAULT}",
+                "placer {name:?}: the cluster writes format {}, which has only {PLACER_UNDECIDED}",
                 self.control.format
             );
             return Err(

@@ -161,36 +161,43 @@ impl Topology {
 
     /// All nodes in the order of their ids, which may have gaps.
     pub fn nodes(&self) -> impl Iterator<Item = NodeRef<'_>> {
-        let mut server_index = 0usize;
-        let mut all = Vec::new();
-        for (rack_index, rack) in self.spec.racks.iter().enumerate() {
-            for server in &rack.servers {
-                for node in &server.nodes {
-                    let at = all.len();
-                    let id = self.ids.get(at).copied();
-                    all.push(NodeRef {
-                        id: id.unwrap_or_else(|| NodeId::of_index(at)),
-                        rack: rack_index,
-                        server: server_index,
-                        rack_name: &rack.name,
-                        in_server: server,
-                        node,
-                    });
-                }
-                server_index += 1;
-            }
-        }
+        let mut all: Vec<NodeRef<'_>> = self.in_order().collect();
         all.sort_unstable_by_key(|n| n.id);
         all.into_iter()
     }
 
-    /// The node of that id.
-    pub fn node(&self, id: NodeId) -> Option<NodeRef<'_>> {
-        self.nodes().find(|n| n.id == id)
+    /// All nodes in the order of the document.
+    fn in_order(&self) -> impl Iterator<Item = NodeRef<'_>> {
+        let racks = self.spec.racks.iter().enumerate();
+        let servers = racks.flat_map(|(at, rack)| rack.servers.iter().map(move |s| (at, rack, s)));
+        let nodes = servers.enumerate().flat_map(|(server, (at, rack, s))| {
+            s.nodes.iter().map(move |node| (server, at, rack, s, node))
+        });
+        nodes
+            .enumerate()
+            .map(|(place, (server, at, rack, in_server, node))| NodeRef {
+                id: self.id_at(place),
+                rack: at,
+                server,
+                rack_name: &rack.name,
+                in_server,
+                node,
+            })
     }
 
-    /// The node of that name.
+    /// The id of the node at a place in the document.
+    fn id_at(&self, place: usize) -> NodeId {
+        let id = self.ids.get(place).copied();
+        id.unwrap_or_else(|| NodeId::of_index(place))
+    }
+
+    /// The node of that id. It walks over the servers: who asks for many nodes makes an index.
+    pub fn node(&self, id: NodeId) -> Option<NodeRef<'_>> {
+        self.in_order().find(|n| n.id == id)
+    }
+
+    /// The node of that name. It walks over the servers: who asks for many nodes makes an index.
     pub fn node_named(&self, name: &str) -> Option<NodeRef<'_>> {
-        self.nodes().find(|n| n.node.name == name)
+        self.in_order().find(|n| n.node.name == name)
     }
 }

@@ -34,6 +34,10 @@ pub struct Cluster {
     undo: Option<Vec<Before>>,
 }
 
+/// How to take back what was changed about a cluster: [`Cluster::record`].
+#[derive(Debug, Default)]
+pub struct Changes(Vec<Before>);
+
 /// A node before a change.
 #[derive(Clone, Copy, Debug)]
 struct Before {
@@ -215,6 +219,23 @@ impl Cluster {
         let (result, changes) = self.recorded(work);
         self.take_back(changes);
         result
+    }
+
+    /// Does something to reservations and members that [`Cluster::undo`] will take back later, with
+    /// what the changes have already.
+    pub fn record<T>(
+        &mut self,
+        changes: &mut Changes,
+        work: impl FnOnce(&mut Cluster) -> T,
+    ) -> T {
+        let (result, new) = self.recorded(work);
+        changes.0.extend(new);
+        result
+    }
+
+    /// Takes back what was recorded. Nothing else may have changed reservations or members meanwhile.
+    pub fn undo(&mut self, changes: Changes) {
+        self.take_back(changes.0);
     }
 
     fn recorded<T>(&mut self, work: impl FnOnce(&mut Cluster) -> T) -> (T, Vec<Before>) {

@@ -7,7 +7,7 @@ use crate::limits::{
     BACKUP_CPU_FRACTION, ROUND_TRIP_HOSTS_US, ROUND_TRIP_PCIE, ROUND_TRIP_SMARTNICS,
 };
 use crate::request::Request;
-use e3_model::{NodeId, NodeKind, Profile, ServiceId, Topology, Watts};
+use e3_model::{Application, NodeId, NodeKind, Profile, ServiceId, Topology, Watts};
 use e3_power::knee::knee;
 use e3_power::{IdleServers, Instance, Knee, KneeInput, ModelError, PowerModel};
 use serde::Serialize;
@@ -33,6 +33,16 @@ pub struct Score {
     pub interference: f64,
     /// Conditions that it breaks, in words.
     pub violations: Vec<String>,
+}
+
+/// The application with at most one replica on each server of a cluster: where there is one server,
+/// there is no second fault domain.
+pub fn with_possible_replicas(mut app: Application, topology: &Topology) -> Application {
+    let servers: usize = topology.spec.racks.iter().map(|r| r.servers.len()).sum();
+    for service in &mut app.spec.services {
+        service.replicas = service.replicas.min(servers as u16);
+    }
+    app
 }
 
 /// Judges a placement of an application on a cluster that runs nothing else.

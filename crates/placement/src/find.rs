@@ -1,13 +1,13 @@
-//! The three questions that a search asks of a cluster, answered by the index or, for comparison, by
+//! The four questions that a search asks of a cluster, answered by the index or, for comparison, by
 //! walking all nodes. Both give the same answers.
 
 use crate::cluster::Cluster;
 use crate::decision::Level;
-use crate::fit::level;
+use crate::fit::{Ask, check_hard, excess, level};
 use crate::index::{Class, Free, Need, Visit, slack, slack_taken, standby};
 use crate::limits::ROUNDING;
 use crate::node_state::NodeState;
-use crate::request::Demand;
+use crate::request::{Demand, Request};
 use e3_model::NodeId;
 use std::ops::Range;
 
@@ -48,6 +48,14 @@ pub(crate) trait Find {
         full: &Need,
         racks: &[usize],
     ) -> Option<(f64, NodeId)>;
+    /// The one that is exceeded least of those that are allowed at all; of equal ones that with the
+    /// lowest id.
+    fn exceeded_least(
+        &self,
+        cluster: &Cluster,
+        request: &Request<'_>,
+        ask: Ask<'_>,
+    ) -> Option<NodeId>;
 }
 
 /// Uses the cluster's index.
@@ -192,6 +200,58 @@ impl Find for Indexed {
         }
         best.map(|(load, _, id)| (load, id))
     }
+
+    fn exceeded_least(
+        &self,
+        cluster: &Cluster,
+        request: &Request<'_>,
+        ask: Ask<'_>,
+    ) -> Option<NodeId> {
+        let index = cluster.index();
+        let mut best = None;
+        for class in &index.classes {
+            let demand = request.demand(ask.service, ask.role, class.kind);
+            // The most free nodes are the least exceeded ones, mostly.
+            for (max, nodes) in class.by_slack.blocks().rev() {
+                let least = least_excess(class, max, &demand);
+                if best.is_none_or(|(excess, _)| least <= excess) {
+                    for id in nodes {
+                        less_exceeded(&mut best, cluster, request, ask, id);
+                    }
+                }
+            }
+        }
+        for id in &index.waiting {
+            less_exceeded(&mut best, cluster, request, ask, *id);
+        }
+        best.map(|(_, id)| id)
+    }
+}
+
+/// By how much a node would be exceeded, as [`excess`] has it, and the node.
+type Exceeded = ((bool, f64), NodeId);
+
+fn less_exceeded(
+    best: &mut Option<Exceeded>,
+    cluster: &Cluster,
+    request: &Request<'_>,
+    ask: Ask<'_>,
+    id: NodeId,
+) {
+    let exceeded = (excess(request, cluster.node(id), ask), id);
+    let is_less = best.is_none_or(|b| exceeded < b);
+    if is_less && check_hard(request, cluster, ask, id).is_ok() {
+        *best = Some(exceeded);
+    }
+}
+
+/// No node of a class that has at most `max` left is exceeded less.
+fn least_excess(class: &Class, max: Free, demand: &Demand) -> (bool, f64) {
+    let used_bytes = class.memory_bytes.saturating_sub(max.memory_bytes);
+    let bytes = used_bytes.saturating_add(demand.memory_bytes);
+    let cores = class.cores - max.cpu_cores + demand.cpu_cores;
+    let ratio = (bytes as f64 / class.memory_bytes as f64).max(cores / class.cores);
+    (bytes > class.memory_bytes, ratio - ROUNDING)
 }
 
 fn best_in_rack(
@@ -302,5 +362,18 @@ impl Find for Linear {
             }
         }
         best.map(|(load, _, id)| (load, id))
+    }
+
+    fn exceeded_least(
+        &self,
+        cluster: &Cluster,
+        request: &Request<'_>,
+        ask: Ask<'_>,
+    ) -> Option<NodeId> {
+        let mut best = None;
+        for (id, _) in cluster.nodes() {
+            less_exceeded(&mut best, cluster, request, ask, id);
+        }
+        best.map(|(_, id)| id)
     }
 }

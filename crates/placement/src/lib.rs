@@ -37,11 +37,11 @@ pub use annealing::Cooling;
 pub use assignment::given;
 pub use better::{better_backup, better_primary};
 pub use budget::{BudgetError, check_budgets};
-pub use cluster::Cluster;
+pub use cluster::{Changes, Cluster};
 pub use decision::{
     Cost, Decision, Explanation, InstanceKey, Level, Misfit, Near, PlaceError, Placement, Rule,
 };
-pub use evaluate::{Score, evaluate};
+pub use evaluate::{Score, evaluate, with_possible_replicas};
 pub use joules::{Carried, Following, Move, Offered, carried, follow};
 pub use node_state::NodeState;
 pub use placers::{

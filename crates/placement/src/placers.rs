@@ -11,7 +11,7 @@ use crate::{Placer, hcm, joules, nicfirst, spread};
 use e3_random::Random;
 
 /// The placer that is used where none is named.
-pub const PLACER_DEFAULT: &str = "hcm-kind";
+pub const PLACER_DEFAULT: &str = "joules";
 
 /// Names of the placers.
 pub const PLACERS: [&str; 7] = [

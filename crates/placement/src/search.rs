@@ -3,7 +3,7 @@
 use crate::cluster::Cluster;
 use crate::decision::{Decision, InstanceKey, Level, Misfit, Near, PlaceError, Rule};
 use crate::find::{Find, Indexed, Wanted};
-use crate::fit::{Ask, Kinds, check, check_hard, excess, level, wanted};
+use crate::fit::{Ask, Kinds, check, level, wanted};
 use crate::index::Need;
 use crate::limits::REJECTED_MAX;
 use crate::request::Request;
@@ -257,17 +257,8 @@ impl<'a> Search<'a> {
 
     /// The node that is exceeded least among those that are allowed at all.
     pub(crate) fn closest(&self, ask: Ask<'_>) -> Result<NodeId, PlaceError> {
-        let mut best: Option<((bool, f64), NodeId)> = None;
-        for (id, node) in self.cluster.nodes() {
-            if check_hard(self.request, self.cluster, ask, id).is_err() {
-                continue;
-            }
-            let over = excess(self.request, node, ask);
-            if best.as_ref().is_none_or(|(b, _)| over < *b) {
-                best = Some((over, id));
-            }
-        }
-        best.map(|(_, id)| id).ok_or_else(|| self.nowhere(ask))
+        let found = self.find.exceeded_least(self.cluster, self.request, ask);
+        found.ok_or_else(|| self.nowhere(ask))
     }
 
     fn nowhere(&self, ask: Ask<'_>) -> PlaceError {

@@ -1,7 +1,7 @@
 //! Moves that follow the load of a running application.
 
-use crate::common::{application, topology};
-use e3_model::document::{parse_application, parse_profile, parse_topology};
+use crate::common::{application, paper, topology};
+use e3_model::document::parse_application;
 use e3_model::{Application, Nanos, NodeId, Profile, Topology};
 use e3_placement::{Cluster, Following, InstanceKey, Offered, Request, by_name, follow};
 use e3_testkit::{Random, seeds};
@@ -10,21 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 type At = BTreeMap<InstanceKey, NodeId>;
 
 fn iot_ts() -> (Application, BTreeMap<String, Profile>, Topology) {
-    let texts = [
-        include_str!("../../../profiles/paper/apigw.yaml"),
-        include_str!("../../../profiles/paper/sql.yaml"),
-        include_str!("../../../profiles/paper/ema.yaml"),
-        include_str!("../../../profiles/paper/spike.yaml"),
-        include_str!("../../../profiles/paper/recommend.yaml"),
-    ];
-    let profiles = texts.iter().map(|text| {
-        let profile = parse_profile("profile", text).unwrap();
-        (profile.name.clone(), profile)
-    });
     let app = parse_application("iot-ts", include_str!("iot-ts.yaml")).unwrap();
-    let topology = include_str!("../../../topologies/3x-type1.yaml");
-    let topology = parse_topology("3x-type1", topology).unwrap();
-    (app, profiles.collect(), topology)
+    (app, paper::profiles(), paper::topology("3x-type1"))
 }
 
 fn placed(placer: &str, request: &Request<'_>, topology: &Topology) -> Option<At> {

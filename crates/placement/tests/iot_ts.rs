@@ -1,36 +1,24 @@
 //! An application shaped like IOT-TS on the cluster of the demo.
 
-use e3_model::document::{parse_application, parse_profile, parse_topology};
+
+use crate::common::paper::{self, profiles};
+use e3_model::document::parse_application;
 use e3_model::plan::Role;
-use e3_model::{Application, NodeId, NodeKind, Profile, ServiceId, ShardId, Topology};
+use e3_model::{Application, NodeId, NodeKind, ServiceId, ShardId, Topology};
 use e3_placement::{
     Cluster, Decision, Level, Misfit, Placement, Preference, Request, Rule, by_name, fits,
     pick_backup, pick_primary,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 const APP: &str = include_str!("iot-ts.yaml");
-const TOPOLOGY: &str = include_str!("../../../topologies/3x-type1.yaml");
 
 fn app(text: &str) -> Application {
     parse_application("iot-ts.yaml", text).unwrap()
 }
 
 fn topology() -> Topology {
-    parse_topology("3x-type1.yaml", TOPOLOGY).unwrap()
-}
-
-fn profiles() -> BTreeMap<String, Profile> {
-    let texts = [
-        include_str!("../../../profiles/paper/apigw.yaml"),
-        include_str!("../../../profiles/paper/sql.yaml"),
-        include_str!("../../../profiles/paper/ema.yaml"),
-        include_str!("../../../profiles/paper/spike.yaml"),
-        include_str!("../../../profiles/paper/recommend.yaml"),
-    ];
-    let parse = |text: &&str| parse_profile("profile", text).unwrap();
-    let named = |p: Profile| (p.name.clone(), p);
-    texts.iter().map(parse).map(named).collect()
+    paper::topology("3x-type1")
 }
 
 fn kinds(placement: &Placement, cluster: &Cluster, service: u16) -> BTreeSet<NodeKind> {

@@ -1,62 +1,9 @@
 //! The placers on the paper's eight applications and five clusters, by the one measure.
 
-#![expect(clippy::disallowed_methods, reason = "reads files of the repository")]
 
-use e3_model::document::{parse_application, parse_profile, parse_topology};
-use e3_model::{Application, Profile, Topology};
-use e3_placement::{Cluster, Request, Score, by_name, evaluate};
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-
-const APPS: [&str; 8] = [
-    "nfv-fin", "nfv-din", "nfv-ifid", "rta-ptc", "rta-sf", "rta-shm", "iot-dh", "iot-ts",
-];
-const CLUSTERS: [&str; 5] = [
-    "4x-beefy",
-    "4x-wimpy",
-    "2x-beefy-2x-wimpy",
-    "2x-type2",
-    "1x-superbeefy",
-];
-
-fn file(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .join(path)
-}
-
-fn app(name: &str) -> Application {
-    let text = fs::read_to_string(file(&format!("apps/{name}.yaml"))).unwrap();
-    parse_application(name, &text).unwrap()
-}
-
-fn topology(name: &str) -> Topology {
-    let text = fs::read_to_string(file(&format!("topologies/{name}.yaml"))).unwrap();
-    parse_topology(name, &text).unwrap()
-}
-
-fn profiles() -> BTreeMap<String, Profile> {
-    let dir = fs::read_dir(file("profiles/paper")).unwrap();
-    let paths = dir.map(|entry| entry.unwrap().path());
-    let yaml = paths.filter(|p| p.extension().is_some_and(|e| e == "yaml"));
-    let parse = |p: PathBuf| parse_profile("profile", &fs::read_to_string(p).unwrap()).unwrap();
-    yaml.map(parse).map(|p| (p.name.clone(), p)).collect()
-}
-
-/// On one server there is no second fault domain.
-fn fitted(mut app: Application, topology: &Topology) -> Application {
-    let servers = topology
-        .spec
-        .racks
-        .iter()
-        .map(|r| r.servers.len())
-        .sum::<usize>();
-    for service in &mut app.spec.services {
-        service.replicas = service.replicas.min(servers as u16);
-    }
-    app
-}
+use crate::common::paper::{APPS, CLUSTERS, app, profiles, topology};
+use e3_model::{Application, Topology};
+use e3_placement::{Cluster, Request, Score, by_name, evaluate, with_possible_replicas};
 
 fn score(placer: &str, app: &Application, topology: &Topology) -> Result<Score, String> {
     let profiles = profiles();
@@ -95,10 +42,10 @@ fn the_model_that_joules_descends_in_is_the_one_that_judges() {
 fn joules_need_fewer_joules_than_hcm() {
     let (mut product, mut count) = (1.0_f64, 0);
     let mut worse = Vec::new();
-    for cluster in CLUSTERS {
+    for (cluster, _) in CLUSTERS {
         let topology = topology(cluster);
-        for name in APPS {
-            let app = fitted(app(name), &topology);
+        for (name, _) in APPS {
+            let app = with_possible_replicas(app(name), &topology);
             let placers = [
                 "hcm",
                 "hcm-kind",

@@ -1,44 +1,22 @@
 //! How far `joules` is from what no placement can beat. Skipped, with a word on it, without HiGHS, which
 //! `scripts/setup --checks` installs.
 
-use e3_model::document::{parse_application, parse_profile, parse_topology};
-use e3_model::{Application, Profile, Topology};
+#[path = "../../placement/tests/common/paper.rs"]
+mod paper;
+
 use e3_placement::{Cluster, Joules, Placement, Placer, Request, evaluate};
 use e3_solver::Ilp;
-use std::collections::BTreeMap;
-use std::fs;
+use paper::{APPS, app, profiles, topology};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Part of what no placement can exceed that `joules` must reach on average.
 const REACHED_MIN: f64 = 0.95;
 
-const APPS: [&str; 8] = [
-    "nfv-fin", "nfv-din", "nfv-ifid", "rta-ptc", "rta-sf", "rta-shm", "iot-dh", "iot-ts",
-];
-
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")
         .join(path)
-}
-
-fn app(name: &str) -> Application {
-    let text = fs::read_to_string(file(&format!("apps/{name}.yaml"))).unwrap();
-    parse_application(name, &text).unwrap()
-}
-
-fn topology(name: &str) -> Topology {
-    let text = fs::read_to_string(file(&format!("topologies/{name}.yaml"))).unwrap();
-    parse_topology(name, &text).unwrap()
-}
-
-fn profiles() -> BTreeMap<String, Profile> {
-    let dir = fs::read_dir(file("profiles/paper")).unwrap();
-    let paths = dir.map(|entry| entry.unwrap().path());
-    let yaml = paths.filter(|p| p.extension().is_some_and(|e| e == "yaml"));
-    let parse = |p: PathBuf| parse_profile("profile", &fs::read_to_string(p).unwrap()).unwrap();
-    yaml.map(parse).map(|p| (p.name.clone(), p)).collect()
 }
 
 /// The solver that the set-up installs, or that of the environment.
@@ -61,7 +39,7 @@ fn joules_come_close_to_what_no_placement_can_exceed() {
     let (mut product, mut count) = (1.0_f64, 0);
     for cluster in ["2x-type2", "2x-beefy-2x-wimpy", "4x-beefy"] {
         let topology = topology(cluster);
-        for name in APPS {
+        for (name, _) in APPS {
             let app = app(name);
             let request = Request::new(&app, &profiles);
             let mut empty = Cluster::new(&topology);

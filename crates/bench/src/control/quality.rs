@@ -3,7 +3,9 @@
 use super::Paper;
 use crate::{Better, Figure};
 use e3_model::{Application, Topology};
-use e3_placement::{Cluster, PLACERS, Request, Score, by_name, evaluate};
+use e3_placement::{
+    Cluster, PLACERS, Request, Score, by_name, evaluate, with_possible_replicas,
+};
 use e3_solver::Ilp;
 
 /// An application on a cluster.
@@ -75,20 +77,11 @@ fn cases(paper: &Paper) -> Vec<Case<'_>> {
         .iter()
         .flat_map(|t| paper.apps.iter().map(move |app| (app, t)));
     let case = |(app, topology): (&Application, _)| {
-        let app = fitted(app.clone(), topology);
+        let app = with_possible_replicas(app.clone(), topology);
         let hcm = score(paper, "hcm", &app, topology)?;
         Some(Case { app, topology, hcm })
     };
     pairs.filter_map(case).collect()
-}
-
-/// On one server there is no second fault domain.
-fn fitted(mut app: Application, topology: &Topology) -> Application {
-    let servers: usize = topology.spec.racks.iter().map(|r| r.servers.len()).sum();
-    for service in &mut app.spec.services {
-        service.replicas = service.replicas.min(servers as u16);
-    }
-    app
 }
 
 fn score(paper: &Paper, placer: &str, app: &Application, topology: &Topology) -> Option<Score> {

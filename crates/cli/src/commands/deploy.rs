@@ -43,7 +43,7 @@ pub struct Deploy {
     /// then take longer
     #[arg(long)]
     pub overcommit: bool,
-    /// Algorithm that places a new application [default: hcm-kind]
+    /// Algorithm that places a new application [default: joules]
     #[arg(long, value_parser = PLACERS)]
     pub placer: Option<String>,
     /// Make --dry-run check against this topology, empty, instead of the running cluster

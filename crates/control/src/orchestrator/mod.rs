@@ -12,6 +12,7 @@ mod following;
 mod rates;
 mod relief;
 mod returns;
+mod round;
 mod watch;
 
 pub use watch::{InstanceLoad, NodeLoad};
@@ -23,11 +24,10 @@ use crate::orchestration::{Act, CPU_PERMILLE, Decided, cooldown};
 use crate::state::Control;
 use budget::Budget;
 use e3_model::orchestrator::{Cause, OrchestratorMode, OrchestratorSettings};
-use e3_model::plan::Role;
 use e3_model::{AppId, Nanos, NodeId, ShardKey, Timestamp, Topology};
-use e3_placement::Cluster;
 use following::{Following, Seen};
 use relief::Moving;
+use round::Round;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use watch::{InstanceWatch, NodeWatch, Reports, fault};
@@ -157,11 +157,11 @@ impl Orchestrator {
             return Vec::new();
         }
         let mut budget = self.budget(control);
-        let mut cluster = None;
-        let mut due = self.decide_faults(now, control, &mut budget, &mut cluster);
+        let mut round = Round::new(control);
+        let mut due = self.decide_faults(now, control, &mut budget, &mut round);
         if looks_for_returns {
             self.returns_looked_at = now;
-            due.extend(self.decide_returns(now, control, &mut budget, &mut cluster));
+            due.extend(self.decide_returns(now, control, &mut budget, &mut round));
         }
         if follows {
             let seen = Seen {
@@ -231,7 +231,7 @@ impl Orchestrator {
         now: Timestamp,
         control: &Control,
         budget: &mut Budget,
-        cluster: &mut Option<Cluster>,
+        round: &mut Round<'_>,
     ) -> Vec<Decided> {
         let mut due = Vec::new();
         let mut waiting = Vec::new();
@@ -239,7 +239,7 @@ impl Orchestrator {
             let Some(node) = self.queue.pop_front() else {
                 break;
             };
-            match self.decide_fault(now, control, node, budget, cluster) {
+            match self.decide_fault(now, control, node, budget, round) {
                 Outcome::Waits => waiting.push(node),
                 Outcome::Dropped => self.nodes[node.index()].is_queued = false,
                 Outcome::Rests => {
@@ -267,7 +267,7 @@ impl Orchestrator {
         control: &Control,
         node: NodeId,
         budget: &mut Budget,
-        cluster: &mut Option<Cluster>,
+        round: &mut Round<'_>,
     ) -> Outcome {
         let watch = &self.nodes[node.index()];
         let reports = &self.reports[node.index()];
@@ -291,7 +291,7 @@ impl Orchestrator {
             figures: self.figures(cause, watch, over),
         };
         let what = self.reason(control, cause, watch, over);
-        match self.pick(now, control, node, budget, cluster) {
+        match self.pick(now, control, node, budget, round) {
             Pick::Waits => return Outcome::Waits,
             Pick::Rests => return Outcome::Rests,
             Pick::None => decided.why = format!("{what}; no instance there can move now"),
@@ -318,7 +318,7 @@ impl Orchestrator {
         control: &Control,
         node: NodeId,
         budget: &mut Budget,
-        cluster: &mut Option<Cluster>,
+        round: &mut Round<'_>,
     ) -> Pick {
         let mut pick = Pick::None;
         let leaves = |m: &Migration| m.from == node;
@@ -343,8 +343,9 @@ impl Orchestrator {
             let Some(moving) = Moving::new(control, key, node, cpu_permille) else {
                 continue;
             };
-            let cluster = cluster.get_or_insert_with(|| control.resources());
-            match self.destination(now, control, cluster, &moving, node) {
+            let found =
+                round.with(|cluster| self.destination(now, control, cluster, &moving, node));
+            match found {
                 Ok(to) => {
                     let servers = self.servers(&[node, to]);
                     if budget.allows(&servers) {
@@ -352,8 +353,7 @@ impl Orchestrator {
                         return Pick::Move(instance, to);
                     }
                     // It would be decided otherwise when it is looked at again.
-                    cluster.remove(&moving.request, key.service, Role::Primary, to);
-                    cluster.add(&moving.request, key.service, Role::Primary, node);
+                    round.move_primary(&moving, to, node);
                     return Pick::Waits;
                 }
                 Err(_) if matches!(pick, Pick::Nowhere(..)) => {}

@@ -2,6 +2,7 @@
 //! hold it with a margin.
 
 use super::relief::Moving;
+use super::round::Round;
 use super::watch::NodeWatch;
 use super::{Budget, Orchestrator};
 use crate::limits::RETURN_LOAD_PERCENT_MAX;
@@ -10,7 +11,7 @@ use crate::state::Control;
 use e3_model::orchestrator::Cause;
 use e3_model::plan::Role;
 use e3_model::{NodeId, NodeKind, Timestamp};
-use e3_placement::{Cluster, fits_fully};
+use e3_placement::fits_fully;
 use std::collections::BTreeMap;
 
 impl Orchestrator {
@@ -20,7 +21,7 @@ impl Orchestrator {
         now: Timestamp,
         control: &Control,
         budget: &mut Budget,
-        cluster: &mut Option<Cluster>,
+        round: &mut Round<'_>,
     ) -> Vec<Decided> {
         let mut due = Vec::new();
         self.note_peaks(now, control);
@@ -33,7 +34,7 @@ impl Orchestrator {
             if now < rests_until || home.is_none_or(|h| now < h.rests_until) {
                 continue;
             }
-            if let Some(decided) = self.decide_return(now, control, moved, budget, cluster) {
+            if let Some(decided) = self.decide_return(now, control, moved, budget, round) {
                 budget.left = budget.left.saturating_sub(1);
                 // Returns do not follow each other before the load of the last one shows.
                 let settings = self.settings;
@@ -87,7 +88,7 @@ impl Orchestrator {
         control: &Control,
         moved: &Displaced,
         budget: &mut Budget,
-        cluster: &mut Option<Cluster>,
+        round: &mut Round<'_>,
     ) -> Option<Decided> {
         let home = &self.nodes[moved.home.index()];
         let is_calm = home.is_known(now) && home.starved == 0 && !home.is_queued;
@@ -104,20 +105,20 @@ impl Orchestrator {
         if !has_fallen || !home.holds(cpu_permille, percent) || !budget.allows(&servers) {
             return None;
         }
-        let cluster = cluster.get_or_insert_with(|| control.resources());
-        let (service, request) = (moved.key.service, &moving.request);
-        let backups = &moving.shard.backups;
-        fits_fully(
-            request,
-            cluster,
-            service,
-            Role::Primary,
-            moved.home,
-            backups,
-        )
-        .ok()?;
-        cluster.remove(request, service, Role::Primary, from);
-        cluster.add(request, service, Role::Primary, moved.home);
+        let (service, backups) = (moved.key.service, &moving.shard.backups);
+        let fits = round.with(|cluster| {
+            let request = &moving.request;
+            fits_fully(
+                request,
+                cluster,
+                service,
+                Role::Primary,
+                moved.home,
+                backups,
+            )
+        });
+        fits.ok()?;
+        round.move_primary(&moving, from, moved.home);
         budget.note(servers);
         let busy = u64::from(home.load.busy_permille);
         let (now_cores, peak_cores) = (cpu_permille as f64 / 1e3, peak_permille as f64 / 1e3);

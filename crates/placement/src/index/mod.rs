@@ -16,6 +16,7 @@ pub(crate) use ordered::Ordered;
 use crate::node_state::NodeState;
 use crate::request::Demand;
 use e3_model::{NodeId, NodeKind};
+use std::collections::BTreeSet;
 
 /// Nodes of the same kind and size: a demand takes the same part of each.
 #[derive(Clone, Debug)]
@@ -36,7 +37,7 @@ struct Keys {
     standby: f64,
 }
 
-/// The index of a cluster. Nodes that take no instance (down, drained, overloaded) are in none of it.
+/// The index of a cluster. Nodes that take no instance (down, drained, overloaded) are in no class.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
     pub(crate) first_fit: FirstFit,
@@ -45,6 +46,8 @@ pub(crate) struct Index {
     pub(crate) classes: Vec<Class>,
     class_of: Vec<usize>,
     keys: Vec<Option<Keys>>,
+    /// Nodes on which too many requests wait, and that are up and in service.
+    pub(crate) waiting: BTreeSet<NodeId>,
 }
 
 /// The sum of the free parts of a node's cores and memory.
@@ -75,6 +78,7 @@ impl Index {
             classes: Vec::new(),
             class_of: Vec::new(),
             keys: vec![None; nodes.len()],
+            waiting: BTreeSet::new(),
         };
         for (at, node) in nodes.iter().enumerate() {
             // An id that no node has is in no class.
@@ -114,6 +118,10 @@ impl Index {
         if let Some(old) = self.keys[at].take() {
             class.by_slack.remove(old.slack, id);
             class.by_standby.remove(old.standby, id);
+        }
+        self.waiting.remove(&id);
+        if free == Free::NOTHING && node.member && !node.drained {
+            self.waiting.insert(id);
         }
         if free != Free::NOTHING {
             let keys = Keys {

@@ -95,6 +95,14 @@ impl Ordered {
         }
     }
 
+    /// The nodes in blocks, each with the most that one of its nodes has left.
+    pub(crate) fn blocks(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = (Free, impl Iterator<Item = NodeId>)> {
+        let blocks = self.blocks.iter();
+        blocks.map(|b| (b.max, b.entries.iter().map(|e| e.id)))
+    }
+
     /// The first node from a key on that fits and is accepted.
     pub(crate) fn first(
         &self,

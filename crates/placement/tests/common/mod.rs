@@ -1,5 +1,7 @@
 //! Random clusters and applications.
 
+pub mod paper;
+
 use e3_model::document::{parse_application, parse_topology};
 use e3_model::{Application, Topology};
 use e3_testkit::Random;
