@@ -8,6 +8,7 @@
 mod access;
 mod backup;
 mod command;
+mod concern;
 mod credentials;
 mod cut;
 pub mod deliberate;

@@ -1,13 +1,14 @@
 //! The plans of nodes, and how they differ from those that nodes have. Soft state: a controller that
 //! has just started knows no earlier plan, and sends whole ones.
 //!
-//! Plans differ in the node that they are for and in nothing else, so one difference serves every node
-//! that has the same version. It is found by comparing what two versions of the state do not share.
+//! The difference between two versions is found once, by comparing what they do not share. Each node is
+//! sent the part of it that concerns the node ([`crate::concern`]).
 
+use crate::concern::{Difference, Subscriptions};
 use crate::limits::PLANS_MAX;
 use crate::state::{AppState, Control, Member};
 use crate::table::Table;
-use e3_model::plan::{NodePlan, Peer};
+use e3_model::plan::{ListedApp, NodePlan, Peer};
 use e3_model::plan_change::{AppChange, PlanChange};
 use e3_model::{AppId, NodeId, Topology};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,6 +19,9 @@ use std::sync::Arc;
 pub struct Plans {
     /// The oldest first, at most [`PLANS_MAX`].
     past: VecDeque<Past>,
+    /// By the version before: what has changed since; none if that is not known.
+    differences: BTreeMap<u64, Option<Difference>>,
+    subscriptions: Subscriptions,
 }
 
 /// What the plan of a version was made of.
@@ -41,6 +45,8 @@ impl Plans {
         {
             return;
         }
+        self.differences.clear();
+        self.subscriptions = Subscriptions::new(control);
         self.past.push_back(Past {
             version: control.version,
             topology: control.topology.clone(),
@@ -53,7 +59,37 @@ impl Plans {
         }
     }
 
-    /// What has changed since a version; none if that version is not known any more, or the topology
+    /// What has changed since a version for a node that has the routes of these applications, and wants
+    /// those of others. None as in [`Plans::change`]. The plan must have been noted.
+    pub fn change_for(
+        &mut self,
+        control: &Control,
+        node: NodeId,
+        base: u64,
+        (has, wants): (&BTreeSet<AppId>, &BTreeSet<AppId>),
+    ) -> Option<PlanChange> {
+        if !self.differences.contains_key(&base) {
+            let change = self.change(control, base);
+            let difference = change.map(|change| {
+                let past = self.past.iter().find(|past| past.version == base);
+                let old = |app| past.and_then(|past| Some(&past.apps.get(&app)?.plan));
+                Difference::new(change, old)
+            });
+            self.differences.insert(base, difference);
+        }
+        let concern = control.concern(node, wants, &self.subscriptions);
+        let difference = self.differences[&base].as_ref()?;
+        Some(difference.for_node(control, node, &concern, has))
+    }
+
+    /// The plan of a node that wants the routes of these applications: with what concerns it, and no
+    /// other applications. The plan must have been noted.
+    pub fn plan_for(&self, control: &Control, node: NodeId, wants: &BTreeSet<AppId>) -> NodePlan {
+        let concern = control.concern(node, wants, &self.subscriptions);
+        control.plan_with(node, concern.iter().copied())
+    }
+
+    /// What has changed since a version, for a node that has all applications; none if that version is not known any more, or the topology
     /// was another, in which servers may have other numbers, or SmartNICs relay, so that the addresses of
     /// nodes depend on who asks.
     pub fn change(&self, control: &Control, base: u64) -> Option<PlanChange> {
@@ -71,6 +107,7 @@ impl Plans {
             format: control.format,
             peers: changed_peers(past, control),
             exited: changed_exits(past, control),
+            directory: changed_directory(past, control),
             gone,
             apps,
         })
@@ -87,6 +124,16 @@ fn changed_apps(past: &Past, control: &Control) -> (BTreeMap<AppId, AppChange>, 
         }
     }
     (apps, gone)
+}
+
+fn changed_directory(past: &Past, control: &Control) -> BTreeMap<AppId, Option<ListedApp>> {
+    let listed = |apps: &Table<AppId, AppState>, id| apps.get(&id).map(|app| app.plan.listed());
+    let apps = control.apps.unshared(&past.apps).into_iter();
+    let changed = apps.filter_map(|id| {
+        let now = listed(&control.apps, id);
+        (now != listed(&past.apps, id)).then_some((id, now))
+    });
+    changed.collect()
 }
 
 fn changed_peers(past: &Past, control: &Control) -> BTreeMap<NodeId, Option<Peer>> {
@@ -118,8 +165,12 @@ fn changed_exits(past: &Past, control: &Control) -> BTreeMap<NodeId, u32> {
 }
 
 impl Control {
-    /// The current plan of a node.
+    /// The current plan of a node that has all applications.
     pub fn plan_for(&self, node: NodeId) -> NodePlan {
+        self.plan_with(node, self.apps.keys().copied())
+    }
+
+    fn plan_with(&self, node: NodeId, apps: impl Iterator<Item = AppId>) -> NodePlan {
         let silent = self.silent_peers();
         let members = self.members.iter();
         let peers = members.clone().filter(|(n, m)| m.up || silent.contains(n));
@@ -138,7 +189,8 @@ impl Control {
             exited,
             relays: self.relays_of(&index, node),
             relayed: self.host_behind(&index, node),
-            apps: self.apps.values().map(|a| a.plan.clone()).collect(),
+            apps: apps.map(|id| self.apps[&id].plan.clone()).collect(),
+            directory: self.apps.iter().map(|(id, a)| (*id, a.plan.listed())).collect(),
         }
     }
 

@@ -2,12 +2,15 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+mod follow;
+
 use e3_control::{Applied, Command, CommandError, Control, MoveOutcome, Plans};
 use e3_model::document::{parse_application, parse_topology};
 use e3_model::plan::{NodeEvent, NodeHello, NodePlan, ShardPlan};
 use e3_model::{
     Address, AppId, Format, Formats, Nanos, NodeId, ServiceId, ShardId, ShardKey, Timestamp,
 };
+use follow::Followers;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const APP: &str = include_str!("../../../model/tests/two-services.yaml");
@@ -23,6 +26,7 @@ pub struct Script {
     plans: Plans,
     /// What a node has that is sent what changes, now and then.
     followed: NodePlan,
+    followers: Followers,
     pub log: Vec<String>,
     /// Seconds that have passed.
     pub seconds: u64,
@@ -46,6 +50,7 @@ impl Script {
             thorough,
             plans: Plans::default(),
             followed: NodePlan::default(),
+            followers: Followers::default(),
             log: Vec::new(),
             seconds: 0,
         }
@@ -72,6 +77,8 @@ impl Script {
     /// After some of the commands, what changed since the last of them leads to the whole plan.
     fn follow_plan(&mut self) {
         self.plans.note(&self.control);
+        let (plans, step) = (&mut self.plans, self.log.len());
+        self.followers.follow(plans, &self.control, step);
         if self.log.len() % 3 == 1 {
             return;
         }
