@@ -63,7 +63,9 @@ impl Difference {
         for (id, app) in &change.apps {
             let Some(before) = old(*id) else { continue };
             for shard in &app.shards {
-                let at = before.shards.binary_search_by_key(&shard.id(), ShardPlan::id);
+                let at = before
+                    .shards
+                    .binary_search_by_key(&shard.id(), ShardPlan::id);
                 let Ok(at) = at else { continue };
                 let before = &before.shards[at];
                 if is_routed_alike(before, shard) {

@@ -10,7 +10,7 @@ use crate::state::{AppState, Control, Member};
 use crate::table::Table;
 use e3_model::plan::{ListedApp, NodePlan, Peer};
 use e3_model::plan_change::{AppChange, PlanChange};
-use e3_model::{AppId, NodeId, Topology};
+use e3_model::{AppId, Format, NodeId, Topology};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -24,11 +24,43 @@ pub struct Plans {
     subscriptions: Subscriptions,
 }
 
+/// A node's request for a newer plan.
+#[derive(Clone, Debug)]
+pub struct PlanRequest {
+    /// The node.
+    pub node: NodeId,
+    /// The version that it has; 0 if it has none.
+    pub after: u64,
+    /// Whether this process of the controller sent that version.
+    pub is_known: bool,
+    /// None of nodes of older releases, which have all applications.
+    pub interest: Option<Interest>,
+}
+
+/// What a node says of the applications whose routes it has.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Interest {
+    /// Those that its plan has.
+    pub has: BTreeSet<AppId>,
+    /// Those that it is asked for.
+    pub wants: BTreeSet<AppId>,
+}
+
+/// What a node is sent.
+#[derive(Clone, PartialEq, Debug)]
+pub enum PlanAnswer {
+    /// What has changed since the version that it has.
+    Change(PlanChange),
+    /// All of it.
+    Whole(NodePlan),
+}
+
 /// What the plan of a version was made of.
 #[derive(Debug)]
 struct Past {
     version: u64,
     topology: Arc<Topology>,
+    format: Format,
     members: Table<NodeId, Member>,
     apps: Table<AppId, AppState>,
     /// Silent nodes that were peers.
@@ -50,12 +82,42 @@ impl Plans {
         self.past.push_back(Past {
             version: control.version,
             topology: control.topology.clone(),
+            format: control.format,
             members: control.members.clone(),
             apps: control.apps.clone(),
             silent_peers: control.silent_peers(),
         });
         if self.past.len() > PLANS_MAX {
             self.past.pop_front();
+        }
+    }
+
+    /// What a node is sent that asks for its plan. None if nothing but the version differs from what it
+    /// has. The plan must have been noted.
+    pub fn answer(&mut self, control: &Control, asked: &PlanRequest) -> Option<PlanAnswer> {
+        let (node, after) = (asked.node, asked.after);
+        let is_newer = control.version > after;
+        let Some(Interest { has, wants }) = &asked.interest else {
+            let change = asked
+                .is_known
+                .then(|| self.change(control, after))
+                .flatten();
+            let answer = match change {
+                Some(change) => PlanAnswer::Change(change),
+                None => PlanAnswer::Whole(control.plan_for(node)),
+            };
+            return is_newer.then_some(answer);
+        };
+        let is_known = asked.is_known && control.version >= after;
+        let change = is_known.then(|| self.change_for(control, node, after, (has, wants)));
+        match change.flatten() {
+            Some(change) if change.is_empty() => None,
+            Some(change) => Some(PlanAnswer::Change(change)),
+            None => {
+                let concern = control.concern(node, wants, &self.subscriptions);
+                let differs = is_newer || control.version == after && concern != *has;
+                differs.then(|| PlanAnswer::Whole(control.plan_with(node, concern.into_iter())))
+            }
         }
     }
 
@@ -89,13 +151,14 @@ impl Plans {
         control.plan_with(node, concern.iter().copied())
     }
 
-    /// What has changed since a version, for a node that has all applications; none if that version is not known any more, or the topology
-    /// was another, in which servers may have other numbers, or SmartNICs relay, so that the addresses of
+    /// What has changed since a version, for a node that has all applications; none if that version is not known any more, the active
+    /// format was another, or the topology was another, in which servers may have other numbers, or SmartNICs relay, so that the addresses of
     /// nodes depend on who asks.
     pub fn change(&self, control: &Control, base: u64) -> Option<PlanChange> {
         let at = self.past.binary_search_by_key(&base, |past| past.version);
         let past = &self.past[at.ok()?];
         let is_same = Arc::ptr_eq(&past.topology, &control.topology);
+        let is_same = is_same && past.format == control.format;
         if !is_same || !control.index().relays.is_empty() {
             return None;
         }
@@ -190,7 +253,11 @@ impl Control {
             relays: self.relays_of(&index, node),
             relayed: self.host_behind(&index, node),
             apps: apps.map(|id| self.apps[&id].plan.clone()).collect(),
-            directory: self.apps.iter().map(|(id, a)| (*id, a.plan.listed())).collect(),
+            directory: self
+                .apps
+                .iter()
+                .map(|(id, a)| (*id, a.plan.listed()))
+                .collect(),
         }
     }
 

@@ -136,7 +136,10 @@ fn hosts_of_a_publisher_have_the_routes_of_all_subscribers() {
     let mut sender = Sender::new(&s);
     let subscriber = APP
         .replace("name: two-services", "name: subscriber")
-        .replace("  channels:", "  subscriptions:\n    - {topic: two-services/news, service: back}\n  channels:");
+        .replace(
+            "  channels:",
+            "  subscriptions:\n    - {topic: two-services/news, service: back}\n  channels:",
+        );
     s.deploy_manifest(&subscriber).unwrap();
     let id = s.control.app_named("subscriber").unwrap();
     let change = sender.change(&s, host, &[publisher], &[]);

@@ -93,7 +93,9 @@ fn between(old: &NodePlan, new: &NodePlan) -> PlanChange {
         format: new.format,
         peers: changed.map(|n| (*n, new.peers.get(n).cloned())).collect(),
         exited: BTreeMap::new(),
-        directory: listed.map(|id| (*id, new.directory.get(id).cloned())).collect(),
+        directory: listed
+            .map(|id| (*id, new.directory.get(id).cloned()))
+            .collect(),
         gone: gone.filter(|id| of(new, *id).is_none()).collect(),
         apps: apps.collect(),
     }

@@ -7,10 +7,11 @@ use super::probation::Figures;
 use crate::clock::SimClock;
 use crate::cluster::Cluster;
 use crate::network::{Party, node_address};
+use e3_control::Interest;
 use e3_model::plan::{NodeHello, NodePlan, NodeWelcome};
 use e3_model::plan_change::PlanChange;
 use e3_model::timing::HEARTBEAT_INTERVAL;
-use e3_model::{Formats, Nanos, NodeId, Timestamp};
+use e3_model::{AppId, Formats, Nanos, NodeId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -31,6 +32,8 @@ pub(super) enum Answer {
     Plan(Arc<NodePlan>, u64),
     /// To a request of a node that has a plan of that process: what has changed since.
     Change(Box<PlanChange>),
+    /// To a request of a node whose plan is also that of this version.
+    Unchanged(u64),
     /// There is no newer plan, or the controller is down.
     Nothing,
     /// The process is no member any more.
@@ -67,6 +70,8 @@ struct Agent {
     plan: Option<(Arc<NodePlan>, u64)>,
     /// When it asked for a plan, if the answer has not come.
     asked: Option<Timestamp>,
+    /// The applications whose routes it asked for last.
+    wanted: BTreeSet<AppId>,
     next_ask: Timestamp,
 }
 
@@ -115,6 +120,7 @@ impl Agents {
             plan_version: 0,
             plan: None,
             asked: None,
+            wanted: BTreeSet::new(),
             next_ask: now,
         };
         self.agents.insert(node, agent);
@@ -244,13 +250,24 @@ impl Agents {
             if agent.asked.is_some_and(|at| now > at + API_TIMEOUT) {
                 agent.asked = None;
             }
-            if agent.asked.is_none() && now >= agent.next_ask && is_connected {
+            let wants = cluster.worker(*node).map(|worker| worker.interest());
+            let wants = wants.unwrap_or_default();
+            let is_due = match agent.asked {
+                None => now >= agent.next_ask,
+                // As the node's second thread.
+                Some(_) => !wants.is_subset(&agent.wanted),
+            };
+            if is_due && is_connected {
                 agent.asked = Some(now);
+                agent.wanted = wants.clone();
+                let plan = agent.plan.iter();
+                let has = plan.flat_map(|(plan, _)| plan.routed()).collect();
                 let poll = Poll {
                     process: agent.process,
                     incarnation,
                     after: agent.plan.as_ref().map_or(0, |(plan, _)| plan.version),
                     source: agent.plan.as_ref().map(|(_, source)| *source),
+                    interest: Interest { has, wants },
                 };
                 let mail = Mail::Poll(*node, poll);
                 controller.post(cluster, Nanos::ZERO, mail);
@@ -346,6 +363,14 @@ impl Agent {
                 let changed = plan.and_then(|(plan, by)| Some((plan.changed(*change)?, by)));
                 if let Some((plan, source)) = changed {
                     self.take_plan(cluster, plan.into(), source);
+                }
+            }
+            Answer::Unchanged(version) => {
+                self.asked = None;
+                if let Some((plan, source)) = self.plan.take() {
+                    let version = version.max(plan.version);
+                    let plan = NodePlan::clone(&plan);
+                    self.take_plan(cluster, NodePlan { version, ..plan }.into(), source);
                 }
             }
             Answer::Nothing => {
