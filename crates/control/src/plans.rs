@@ -245,6 +245,7 @@ impl Control {
         let index = self.index();
         NodePlan {
             version: self.version,
+            revision: 0,
             cluster: self.cluster,
             format: self.format,
             node,

@@ -25,6 +25,10 @@ use std::sync::Arc;
 pub struct NodePlan {
     /// Version; grows with every change.
     pub version: u64,
+    /// Which plan of this process it is. Plans of one version differ in the applications that the node
+    /// asked for. Not sent.
+    #[serde(skip)]
+    pub revision: u64,
     /// The cluster that this plan belongs to.
     pub cluster: u64,
     /// The cluster's active format: what the node writes.

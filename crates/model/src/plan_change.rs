@@ -189,6 +189,7 @@ impl NodePlan {
         }
         Some(NodePlan {
             version: change.version,
+            revision: self.revision,
             cluster: self.cluster,
             format: change.format,
             node: self.node,

@@ -110,15 +110,16 @@ impl Api {
         let (id, incarnation) = (welcome.node.0, welcome.incarnation);
         let after = old.map_or(0, |old| old.plan.version);
         let wait_ms = wait.as_millis();
-        let has: Vec<AppId> = old.iter().flat_map(|old| old.plan.routed()).collect();
-        // The list of more would be too long for a request: they are sent all again.
         let source = old.and_then(|old| old.source);
-        let source = source.filter(|_| has.len() <= PLAN_APPS_MAX);
         let source = source.map_or_else(String::new, |source| format!("&source={source}"));
-        let has = ids(has.iter().take(PLAN_APPS_MAX));
-        let wants = ids(wants.iter().take(PLAN_APPS_MAX));
+        let has: Vec<AppId> = old.iter().flat_map(|old| old.plan.routed()).collect();
+        let interest = match has.len().max(wants.len()) <= PLAN_APPS_MAX {
+            true => format!("&has={}&wants={}", ids(&has), ids(wants)),
+            // The lists would be too long for a request: the node is sent all applications.
+            false => String::new(),
+        };
         let response = self.fetch(&format!(
-            "/v1/nodes/{id}/plan?after={after}&incarnation={incarnation}&wait_ms={wait_ms}&has={has}&wants={wants}{source}"
+            "/v1/nodes/{id}/plan?after={after}&incarnation={incarnation}&wait_ms={wait_ms}{interest}{source}"
         ))?;
         let number = |name| {
             let value = response.headers().get(name)?;
@@ -180,10 +181,9 @@ impl Api {
 }
 
 /// Ids with commas between them.
-fn ids<'a>(apps: impl Iterator<Item = &'a AppId>) -> String {
-    apps.map(|app| app.0.to_string())
-        .collect::<Vec<_>>()
-        .join(",")
+fn ids<'a>(apps: impl IntoIterator<Item = &'a AppId>) -> String {
+    let ids: Vec<String> = apps.into_iter().map(|app| app.0.to_string()).collect();
+    ids.join(",")
 }
 
 fn answer<T: DeserializeOwned>(

@@ -136,7 +136,8 @@ impl Follower {
                 Next::End
             }
             _ if is_overtaken => Next::Ask,
-            Ok(Answer::Ok(sent)) => {
+            Ok(Answer::Ok(mut sent)) => {
+                Arc::make_mut(&mut sent.plan).revision = number + 1;
                 let plan = sent.plan.clone();
                 (latest.sent, latest.number) = (Some(sent), number + 1);
                 // Under the lock, so that plans are passed on in their order.

@@ -14,13 +14,14 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 impl Worker {
-    /// Brings the worker to the plan. Older plans and those of other clusters are ignored. One of the same
-    /// version may have other applications.
+    /// Brings the worker to the plan. Older plans and those of other clusters are ignored. A later
+    /// one of the same version has other applications.
     pub fn handle_plan(&mut self, now: Timestamp, plan: Arc<NodePlan>) {
         self.world.now = now;
         let config = &self.world.config;
         let other = plan.cluster != config.cluster || plan.node != config.node;
-        if other || plan.version < self.world.plan.version {
+        let number = |plan: &NodePlan| (plan.version, plan.revision);
+        if other || number(&plan) <= number(&self.world.plan) {
             return;
         }
         // The controller raises the format only when every member can write the new one.

@@ -66,6 +66,8 @@ struct Agent {
     /// The contents of the last report.
     report: Report,
     plan_version: u64,
+    /// Plans that it took.
+    plans: u64,
     /// The plan that came last, and the process of the controller that sent it.
     plan: Option<(Arc<NodePlan>, u64)>,
     /// When it asked for a plan, if the answer has not come.
@@ -118,6 +120,7 @@ impl Agents {
             next_report: now,
             report: Report::default(),
             plan_version: 0,
+            plans: 0,
             plan: None,
             asked: None,
             wanted: BTreeSet::new(),
@@ -335,7 +338,9 @@ impl Agents {
 }
 
 impl Agent {
-    fn take_plan(&mut self, cluster: &mut Cluster, plan: Arc<NodePlan>, source: u64) {
+    fn take_plan(&mut self, cluster: &mut Cluster, mut plan: Arc<NodePlan>, source: u64) {
+        self.plans += 1;
+        Arc::make_mut(&mut plan).revision = self.plans;
         self.asked = None;
         self.plan_version = self.plan_version.max(plan.version);
         self.plan = Some((plan.clone(), source));
