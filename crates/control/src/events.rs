@@ -5,8 +5,12 @@ use crate::command::{Applied, Command, CommandError};
 use crate::migration::{Cancelled, MoveOutcome, Moved};
 use crate::state::Control;
 use e3_model::event::{Event, EventKind};
+use e3_model::topology::Rack;
 use e3_model::{Format, NodeId, ShardKey, Timestamp};
 use std::collections::BTreeMap;
+
+/// Nodes that an event names.
+const NAMED_MAX: usize = 8;
 
 /// What must be known from before a command to say what it changed.
 pub(crate) struct Before {
@@ -17,6 +21,8 @@ pub(crate) struct Before {
     joined: Option<u32>,
     /// The node that is heard was silent.
     silent: bool,
+    /// The node that is resumed was drained.
+    drained: bool,
 }
 
 impl Control {
@@ -30,11 +36,13 @@ impl Control {
             _ => None,
         };
         let silent = matches!(command, Command::Hear { node, .. } if !self.is_up(*node));
+        let drained = matches!(command, Command::Resume { node } if self.drained.contains(node));
         Before {
             in_flight: self.moves_in_flight(),
             next_move: self.next_move,
             joined,
             silent,
+            drained,
         }
     }
 }
@@ -112,7 +120,13 @@ impl Control {
                 ..of_app(EventKind::AppRolledBack, &self.apps.get(app)?.plan.app.name)
             },
             Command::Drain { node } => self.node_event(EventKind::NodeDrained, *node),
-            Command::Resume { node } => self.node_event(EventKind::NodeResumed, *node),
+            Command::Resume { node } if before.drained => {
+                self.node_event(EventKind::NodeResumed, *node)
+            }
+            Command::Resume { node } => self.node_event(EventKind::NodeUncordoned, *node),
+            Command::AddNodes { racks } => added_event(racks),
+            Command::Cordon { node } => self.node_event(EventKind::NodeCordoned, *node),
+            Command::RemoveNode { node } => self.node_event(EventKind::NodeRemoved, *node),
             Command::Hear { node, .. } if before.silent => {
                 self.node_event(EventKind::NodeReturned, *node)
             }
@@ -191,6 +205,28 @@ impl Control {
             why,
             ..self.move_event(kind, Some(moved.key), moved.from)
         }
+    }
+}
+
+/// Hardware that comes together is one event, so that a large cluster's list keeps the others.
+fn added_event(racks: &[Rack]) -> Event {
+    let servers = racks.iter().flat_map(|rack| &rack.servers);
+    let nodes = servers.flat_map(|server| &server.nodes);
+    let names: Vec<&str> = nodes.map(|node| node.name.as_str()).collect();
+    let named = names[..names.len().min(NAMED_MAX)].join(", ");
+    let more = match names.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    match names[..] {
+        [name] => Event {
+            node: Some(name.into()),
+            ..event(EventKind::NodeAdded)
+        },
+        _ => Event {
+            why: format!("{} nodes: {named}{more}", names.len()),
+            ..event(EventKind::NodeAdded)
+        },
     }
 }
 

@@ -8,6 +8,7 @@
 mod access;
 mod backup;
 mod command;
+mod concern;
 mod credentials;
 mod cut;
 pub mod deliberate;
@@ -52,7 +53,7 @@ pub use membership::Membership;
 pub use migration::{Cancelled, Migration, MoveOutcome, Moved, Phase};
 pub use orchestration::{Act, Decided, Displaced, Orchestration};
 pub use orchestrator::{InstanceLoad, NodeLoad, Orchestrator};
-pub use plans::Plans;
+pub use plans::{Interest, PlanAnswer, PlanRequest, Plans};
 pub use probation::{Probation, Seen};
 pub use reshard::Resharding;
 pub use state::{AppState, Control, Loss, Member, RolledBack};

@@ -1,15 +1,16 @@
 //! The plans of nodes, and how they differ from those that nodes have. Soft state: a controller that
 //! has just started knows no earlier plan, and sends whole ones.
 //!
-//! Plans differ in the node that they are for and in nothing else, so one difference serves every node
-//! that has the same version. It is found by comparing what two versions of the state do not share.
+//! The difference between two versions is found once, by comparing what they do not share. Each node is
+//! sent the part of it that concerns the node ([`crate::concern`]).
 
+use crate::concern::{Difference, Subscriptions};
 use crate::limits::PLANS_MAX;
 use crate::state::{AppState, Control, Member};
 use crate::table::Table;
-use e3_model::plan::{NodePlan, Peer};
+use e3_model::plan::{ListedApp, NodePlan, Peer};
 use e3_model::plan_change::{AppChange, PlanChange};
-use e3_model::{AppId, NodeId, Topology};
+use e3_model::{AppId, Format, NodeId, Topology};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -18,6 +19,40 @@ use std::sync::Arc;
 pub struct Plans {
     /// The oldest first, at most [`PLANS_MAX`].
     past: VecDeque<Past>,
+    /// By the version before: what has changed since; none if that is not known.
+    differences: BTreeMap<u64, Option<Difference>>,
+    subscriptions: Subscriptions,
+}
+
+/// A node's request for a newer plan.
+#[derive(Clone, Debug)]
+pub struct PlanRequest {
+    /// The node.
+    pub node: NodeId,
+    /// The version that it has; 0 if it has none.
+    pub after: u64,
+    /// Whether this process of the controller sent that version.
+    pub is_known: bool,
+    /// None of nodes of older releases, which have all applications.
+    pub interest: Option<Interest>,
+}
+
+/// What a node says of the applications whose routes it has.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Interest {
+    /// Those that its plan has.
+    pub has: BTreeSet<AppId>,
+    /// Those that it is asked for.
+    pub wants: BTreeSet<AppId>,
+}
+
+/// What a node is sent.
+#[derive(Clone, PartialEq, Debug)]
+pub enum PlanAnswer {
+    /// What has changed since the version that it has.
+    Change(PlanChange),
+    /// All of it.
+    Whole(NodePlan),
 }
 
 /// What the plan of a version was made of.
@@ -25,6 +60,7 @@ pub struct Plans {
 struct Past {
     version: u64,
     topology: Arc<Topology>,
+    format: Format,
     members: Table<NodeId, Member>,
     apps: Table<AppId, AppState>,
     /// Silent nodes that were peers.
@@ -41,9 +77,12 @@ impl Plans {
         {
             return;
         }
+        self.differences.clear();
+        self.subscriptions = Subscriptions::new(control);
         self.past.push_back(Past {
             version: control.version,
             topology: control.topology.clone(),
+            format: control.format,
             members: control.members.clone(),
             apps: control.apps.clone(),
             silent_peers: control.silent_peers(),
@@ -53,13 +92,73 @@ impl Plans {
         }
     }
 
-    /// What has changed since a version; none if that version is not known any more, or the topology
-    /// was another, in which servers may have other numbers, or SmartNICs relay, so that the addresses of
+    /// What a node is sent that asks for its plan. None if nothing but the version differs from what it
+    /// has. The plan must have been noted.
+    pub fn answer(&mut self, control: &Control, asked: &PlanRequest) -> Option<PlanAnswer> {
+        let (node, after) = (asked.node, asked.after);
+        let is_newer = control.version > after;
+        let Some(Interest { has, wants }) = &asked.interest else {
+            let change = asked
+                .is_known
+                .then(|| self.change(control, after))
+                .flatten();
+            let answer = match change {
+                Some(change) => PlanAnswer::Change(change),
+                None => PlanAnswer::Whole(control.plan_for(node)),
+            };
+            return is_newer.then_some(answer);
+        };
+        let is_known = asked.is_known && control.version >= after;
+        let change = is_known.then(|| self.change_for(control, node, after, (has, wants)));
+        match change.flatten() {
+            Some(change) if change.is_empty() => None,
+            Some(change) => Some(PlanAnswer::Change(change)),
+            None => {
+                let concern = control.concern(node, wants, &self.subscriptions);
+                let differs = is_newer || control.version == after && concern != *has;
+                differs.then(|| PlanAnswer::Whole(control.plan_with(node, concern.into_iter())))
+            }
+        }
+    }
+
+    /// What has changed since a version for a node that has the routes of these applications, and wants
+    /// those of others. None as in [`Plans::change`]. The plan must have been noted.
+    pub fn change_for(
+        &mut self,
+        control: &Control,
+        node: NodeId,
+        base: u64,
+        (has, wants): (&BTreeSet<AppId>, &BTreeSet<AppId>),
+    ) -> Option<PlanChange> {
+        if !self.differences.contains_key(&base) {
+            let change = self.change(control, base);
+            let difference = change.map(|change| {
+                let past = self.past.iter().find(|past| past.version == base);
+                let old = |app| past.and_then(|past| Some(&past.apps.get(&app)?.plan));
+                Difference::new(change, old)
+            });
+            self.differences.insert(base, difference);
+        }
+        let concern = control.concern(node, wants, &self.subscriptions);
+        let difference = self.differences[&base].as_ref()?;
+        Some(difference.for_node(control, node, &concern, has))
+    }
+
+    /// The plan of a node that wants the routes of these applications: with what concerns it, and no
+    /// other applications. The plan must have been noted.
+    pub fn plan_for(&self, control: &Control, node: NodeId, wants: &BTreeSet<AppId>) -> NodePlan {
+        let concern = control.concern(node, wants, &self.subscriptions);
+        control.plan_with(node, concern.iter().copied())
+    }
+
+    /// What has changed since a version, for a node that has all applications; none if that version is not known any more, the active
+    /// format was another, or the topology was another, in which servers may have other numbers, or SmartNICs relay, so that the addresses of
     /// nodes depend on who asks.
     pub fn change(&self, control: &Control, base: u64) -> Option<PlanChange> {
         let at = self.past.binary_search_by_key(&base, |past| past.version);
         let past = &self.past[at.ok()?];
         let is_same = Arc::ptr_eq(&past.topology, &control.topology);
+        let is_same = is_same && past.format == control.format;
         if !is_same || !control.index().relays.is_empty() {
             return None;
         }
@@ -71,6 +170,7 @@ impl Plans {
             format: control.format,
             peers: changed_peers(past, control),
             exited: changed_exits(past, control),
+            directory: changed_directory(past, control),
             gone,
             apps,
         })
@@ -87,6 +187,16 @@ fn changed_apps(past: &Past, control: &Control) -> (BTreeMap<AppId, AppChange>, 
         }
     }
     (apps, gone)
+}
+
+fn changed_directory(past: &Past, control: &Control) -> BTreeMap<AppId, Option<ListedApp>> {
+    let listed = |apps: &Table<AppId, AppState>, id| apps.get(&id).map(|app| app.plan.listed());
+    let apps = control.apps.unshared(&past.apps).into_iter();
+    let changed = apps.filter_map(|id| {
+        let now = listed(&control.apps, id);
+        (now != listed(&past.apps, id)).then_some((id, now))
+    });
+    changed.collect()
 }
 
 fn changed_peers(past: &Past, control: &Control) -> BTreeMap<NodeId, Option<Peer>> {
@@ -118,8 +228,12 @@ fn changed_exits(past: &Past, control: &Control) -> BTreeMap<NodeId, u32> {
 }
 
 impl Control {
-    /// The current plan of a node.
+    /// The current plan of a node that has all applications.
     pub fn plan_for(&self, node: NodeId) -> NodePlan {
+        self.plan_with(node, self.apps.keys().copied())
+    }
+
+    fn plan_with(&self, node: NodeId, apps: impl Iterator<Item = AppId>) -> NodePlan {
         let silent = self.silent_peers();
         let members = self.members.iter();
         let peers = members.clone().filter(|(n, m)| m.up || silent.contains(n));
@@ -131,6 +245,7 @@ impl Control {
         let index = self.index();
         NodePlan {
             version: self.version,
+            revision: 0,
             cluster: self.cluster,
             format: self.format,
             node,
@@ -138,7 +253,12 @@ impl Control {
             exited,
             relays: self.relays_of(&index, node),
             relayed: self.host_behind(&index, node),
-            apps: self.apps.values().map(|a| a.plan.clone()).collect(),
+            apps: apps.map(|id| self.apps[&id].plan.clone()).collect(),
+            directory: self
+                .apps
+                .iter()
+                .map(|(id, a)| (*id, a.plan.listed()))
+                .collect(),
         }
     }
 

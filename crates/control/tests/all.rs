@@ -2,6 +2,7 @@
 
 mod access;
 mod backup;
+mod concern;
 mod copies;
 mod disk;
 mod drain;

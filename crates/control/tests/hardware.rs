@@ -336,3 +336,43 @@ fn a_drain_that_no_other_server_could_help_is_named() {
     add(&mut s, server("rack0", "s4"));
     assert_eq!(s.control.check_drain(on_all_servers), Ok(()));
 }
+
+#[test]
+fn events_say_which_nodes_come_and_go() {
+    let mut s = up();
+    let before = s.control.events.last();
+    let added = add(&mut s, server("rack1", "s4"));
+    s.ok(Command::Cordon { node: added[0] });
+    s.ok(Command::Resume { node: added[0] });
+    s.ok(Command::Drain { node: added[0] });
+    s.ok(Command::Resume { node: added[0] });
+    remove(&mut s, added[0]).unwrap();
+    let more: String = (0..10)
+        .map(|n| {
+            format!("            - {{name: n{n}, kind: smartnic, cores: 12, memory: 4Gi, emulated: true}}\n")
+        })
+        .collect();
+    let host = "            - {name: s5-host, kind: host, cores: 12, memory: 64Gi}\n";
+    let nodes = format!(
+        "    - name: rack2\n      servers:\n        - name: s5\n          system: Type1-SmartNIC\n          nodes:\n{host}{more}"
+    );
+    add(&mut s, racks(&nodes));
+    let events: Vec<(&str, Option<&str>, &str)> = (s.control.events.since(before))
+        .map(|e| (e.kind.name(), e.node.as_deref(), e.why.as_str()))
+        .collect();
+    let of = |kind| (kind, Some("s4-host"), "");
+    let many = "11 nodes: s5-host, n0, n1, n2, n3, n4, n5, n6 and 3 more";
+    assert_eq!(
+        events,
+        [
+            of("node-added"),
+            of("node-cordoned"),
+            of("node-uncordoned"),
+            of("node-drained"),
+            of("node-resumed"),
+            of("node-removed"),
+            ("node-added", None, many),
+        ]
+    );
+    s.check();
+}

@@ -8,10 +8,10 @@ use crate::parts::Parts;
 use crate::pending::Questions;
 use crate::seal::{SecretKey, SecretKeyError, provide_key};
 use crate::taking::Taking;
-use axum::body::Bytes;
 use e3_clock::Clock;
 use e3_control::{
-    Applied, Command, CommandError, Control, Genesis, Membership, Orchestrator, Plans, Probation,
+    Applied, Command, CommandError, Control, Genesis, Membership, Orchestrator, PlanAnswer,
+    PlanRequest, Plans, Probation,
 };
 use e3_model::application::Durability;
 use e3_model::format::RELEASE;
@@ -130,10 +130,10 @@ pub(crate) struct Core {
     pub(crate) complaint: Option<String>,
     version: watch::Sender<u64>,
     plans: Plans,
+    /// By node: number of its last request for a plan.
+    pub(crate) plan_requests: BTreeMap<NodeId, u64>,
     /// Random number of this process: what it sent as a version is what it knows by that number.
     pub(crate) plan_source: u64,
-    /// By the version that a node has: what changed since, as it is sent.
-    changes: BTreeMap<u64, Option<Bytes>>,
 }
 
 impl Core {
@@ -188,8 +188,8 @@ impl Core {
             complaint: None,
             version,
             plans: Plans::default(),
+            plan_requests: BTreeMap::new(),
             plan_source: random_number()?,
-            changes: BTreeMap::new(),
         };
         core.plans.note(&core.control);
         core.version.send_replace(core.control.version);
@@ -259,7 +259,6 @@ impl Core {
         self.log_losses(&next);
         self.control = next;
         self.plans.note(&self.control);
-        self.changes.clear();
         if self.store.log_len() > LOG_LEN_MAX {
             let bytes = serde_json::to_vec(&self.control).expect("state has text keys only");
             // The log keeps growing, which is worth a warning but no reason to stop.
@@ -270,15 +269,9 @@ impl Core {
         self.version.send_replace(self.control.version);
     }
 
-    /// What has changed in the plan since a version, as it is sent; none if that is not known.
-    pub(crate) fn plan_change(&mut self, base: u64) -> Option<Bytes> {
-        let (plans, control) = (&self.plans, &self.control);
-        let change = self.changes.entry(base).or_insert_with(|| {
-            let change = plans.change(control, base)?;
-            let bytes = serde_json::to_vec(&change).expect("plans have text keys only");
-            Some(bytes.into())
-        });
-        change.clone()
+    /// What a node is sent of the plan; none if its plan is as it should be.
+    pub(crate) fn answer_plan(&mut self, asked: &PlanRequest) -> Option<PlanAnswer> {
+        self.plans.answer(&self.control, asked)
     }
 
     fn log_losses(&self, next: &Control) {
@@ -337,6 +330,7 @@ impl Core {
     /// Removes the reports of a process that is gone.
     pub(crate) fn forget(&mut self, node: NodeId) {
         self.reports.remove(&node);
+        self.plan_requests.remove(&node);
         self.heartbeats.remove(&node);
         self.progress.forget(node);
     }

@@ -20,6 +20,7 @@ mod hardware;
 mod limits;
 mod metering;
 mod metrics;
+mod node_plan;
 mod nodes;
 mod openapi;
 mod operate;

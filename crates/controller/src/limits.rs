@@ -54,6 +54,10 @@ pub const LOG_LEN_MAX: u64 = 4 << 20;
 pub const CLOSE_GRACE: Duration = Duration::from_millis(200);
 /// Longest wait of a plan request.
 pub const PLAN_WAIT_MAX: Duration = Duration::from_secs(30);
+/// How long a node that a new version does not concern waits for its number, so that many versions are
+/// one answer. Shorter than a lease: a node that replaced another grants it leases by that number.
+pub const PLAN_QUIET: Duration = Duration::from_millis(200);
+const _: () = assert!(PLAN_QUIET.as_nanos() < e3_model::timing::LEASE.0 as u128);
 /// Longest wait of a request for events.
 pub const EVENTS_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Longest wait for what primaries say of their pending timers: a node reports at least once a second.

@@ -1,28 +1,24 @@
-//! The handlers for nodes: joining, heartbeats, reports and plans.
+//! The handlers for nodes: joining, heartbeats and reports.
 
 use crate::core::Core;
-use crate::limits::{HEARD_CHECK_INTERVAL, PLAN_WAIT_MAX};
+use crate::limits::HEARD_CHECK_INTERVAL;
 use crate::refusal::{bad_json, no_node};
 use crate::shared::Shared;
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use e3_control::limits::{PROGRESS_TIMEOUT, RESHARD_TIMEOUT};
 use e3_control::{Applied, Command, Member, Migration};
 use e3_http::Refusal;
 use e3_model::api::{ExitedRequest, ExitedResponse, NodeView, ReportResponse};
 use e3_model::plan::{NodeEvent, NodeHello, NodeReport, NodeWelcome, pid_of};
-use e3_model::plan_change::PLAN_SOURCE_HEADER;
 use e3_model::timing::SILENCE_CHECK_INTERVAL;
 use e3_model::{NodeId, Timestamp};
 use e3_wire::datagram::Header;
 use e3_wire::heartbeat;
-use serde::Deserialize;
-use std::time::Duration;
 use tokio::net::UdpSocket;
 
 pub(crate) async fn node(
@@ -370,50 +366,6 @@ pub(crate) async fn report(
         plan_version: core.control.version,
         pending: core.pending_asked(NodeId(node)),
     }))
-}
-
-#[derive(Deserialize)]
-pub(crate) struct PlanQuery {
-    #[serde(default)]
-    after: u64,
-    incarnation: u32,
-    #[serde(default)]
-    wait_ms: u64,
-    /// Who sent the node its plan. If it was this process, the node can be sent what has changed since.
-    /// Nodes of older releases do not say.
-    source: Option<u64>,
-}
-
-pub(crate) async fn plan(
-    State(mut shared): State<Shared>,
-    Path(node): Path<u32>,
-    Query(q): Query<PlanQuery>,
-) -> Result<Response, Refusal> {
-    let node = NodeId(node);
-    let wait = Duration::from_millis(q.wait_ms);
-    if wait > PLAN_WAIT_MAX {
-        let wait_ms_max = PLAN_WAIT_MAX.as_millis();
-        let error = format!("wait_ms is {}, must be at most {wait_ms_max}", q.wait_ms);
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, error));
-    }
-    shared.core().check_current(node, q.incarnation)?;
-    let mut version = shared.version.clone();
-    let newer = version.wait_for(|v| *v > q.after);
-    let _ = tokio::time::timeout(wait, newer).await;
-    shared.version = version;
-    let mut core = shared.core();
-    core.check_current(node, q.incarnation)?;
-    if core.control.version <= q.after {
-        return Ok(StatusCode::NO_CONTENT.into_response());
-    }
-    let source = [(PLAN_SOURCE_HEADER, core.plan_source.to_string())];
-    if q.source == Some(core.plan_source)
-        && let Some(change) = core.plan_change(q.after)
-    {
-        let json = [(CONTENT_TYPE, "application/json")];
-        return Ok((StatusCode::IM_USED, source, json, change).into_response());
-    }
-    Ok((source, Json(core.control.plan_for(node))).into_response())
 }
 
 /// After a start, requests that change something wait for a heartbeat of every member, which shows

@@ -6,8 +6,8 @@ use crate::limits::{
 };
 use crate::shared::Shared;
 use crate::{
-    apps, audit_route, backups, events, hardware, metrics, nodes, openapi::openapi, operate,
-    orchestrator, pending, secrets, tokens,
+    apps, audit_route, backups, events, hardware, metrics, node_plan, nodes, openapi::openapi,
+    operate, orchestrator, pending, secrets, tokens,
 };
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{Method, StatusCode};
@@ -645,7 +645,7 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
         .route("/v1/nodes/hello", post(nodes::hello))
         .route("/v1/nodes/exited", post(nodes::exited))
         .route("/v1/nodes/{name}", get(nodes::node))
-        .route("/v1/nodes/{id}/plan", get(nodes::plan))
+        .route("/v1/nodes/{id}/plan", get(node_plan::plan))
         .route("/v1/nodes/{id}/report", post(nodes::report))
         .route(
             "/v1/apps",

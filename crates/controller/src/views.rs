@@ -484,12 +484,16 @@ impl Core {
             at.map(address).unwrap_or_default()
         };
         let shards = plan.shards.iter().filter(|s| s.service == ingress);
-        let up = || self.control.members.iter().filter(|(_, m)| m.up);
+        let members = self.control.members.iter();
+        let mut up: Vec<_> = members.filter(|(_, m)| m.up).collect();
+        // Another node asks the controller for the routes first.
+        let hosts = |node| plan.shards.iter().any(|shard| shard.role(node).is_some());
+        up.sort_by_cached_key(|(node, _)| !hosts(**node));
         EndpointsView {
             app: id.0,
             shards: shards.map(|s| at(s.primary)).collect(),
-            nodes: up().map(|(node, _)| at(*node)).collect(),
-            urls: up().map(|(_, m)| url(m.address)).collect(),
+            nodes: up.iter().map(|(node, _)| at(**node)).collect(),
+            urls: up.iter().map(|(_, m)| url(m.address)).collect(),
         }
     }
 

@@ -100,6 +100,19 @@ pub(crate) struct Attempt {
     pub(crate) keyed: bool,
 }
 
+impl Attempt {
+    /// The attempt that brings a request.
+    pub(crate) fn of(from: Asker, q: &Request) -> Attempt {
+        Attempt {
+            from,
+            number: q.attempt,
+            deadline: q.deadline,
+            fingerprint: q.fingerprint(),
+            keyed: q.oldest_seq == 0,
+        }
+    }
+}
+
 /// What to do with a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
@@ -119,6 +132,14 @@ impl Ingress {
     /// Whether the request is known here.
     pub(crate) fn knows(&self, key: (AppId, RequestId)) -> bool {
         self.sessions.contains_key(&key)
+    }
+
+    /// Whether any request of an application is known here, or the refusal of one.
+    pub(crate) fn knows_any(&self, app: AppId) -> bool {
+        let first = (app, RequestId { client: 0, seq: 0 });
+        let mut sessions = self.sessions.range(first..);
+        let session = sessions.next().is_some_and(|((of, _), _)| *of == app);
+        session || self.refused.knows_any(app)
     }
 
     /// Decides on an attempt at a request of an application that may have so many in flight. A retry

@@ -19,6 +19,17 @@ pub const CALL_INTERVAL_MAX: Nanos = Nanos::from_millis(320);
 pub const CALL_WAIT_MAX: Nanos = Nanos::from_secs(5);
 /// Entries of one replica whose outputs are not durable yet; no handler starts beyond it.
 pub const OUTBOX_MAX: usize = 8192;
+/// Requests that wait for the routes of their applications, which the node asks the controller for.
+pub const HELD_MAX: usize = 1024;
+/// Bytes of their keys and payloads.
+pub const HELD_BYTES_MAX: usize = 16 << 20;
+/// How long they wait. Then their clients are told to ask another node: the controller may be away.
+pub const HELD_FOR: Nanos = Nanos::from_secs(1);
+/// How long after the last request for it a node has the routes of an application of which it hosts
+/// nothing.
+pub const INTEREST_KEPT: Nanos = Nanos::from_secs(600);
+/// A request is noted at most this often.
+pub const INTEREST_NOTED: Nanos = Nanos::from_secs(1);
 /// Requests that one ingress remembers.
 pub const SESSIONS_MAX: usize = 1 << 20;
 /// Dead letters that a shard keeps; the oldest make room.

@@ -78,6 +78,9 @@ pub(crate) struct Links {
     to_ack: Vec<EndId>,
     /// Retransmissions by channels that are gone.
     retransmitted_before: u64,
+    /// The epoch with which channels of an application begin that was here before: their receivers
+    /// remember the epochs until then.
+    first_epochs: BTreeMap<AppId, u32>,
 }
 
 fn is_of_app(link: &Link, app: AppId) -> bool {
@@ -95,6 +98,12 @@ impl Links {
         let sent = self.senders.iter().map(|(_, end)| end.sender.outstanding());
         sent.chain(self.receivers.iter().map(|(_, end)| end.receiver.ready()))
             .sum()
+    }
+
+    /// Whether channels of an application have messages that are not durable at their receivers.
+    pub(crate) fn has_open(&self, app: AppId) -> bool {
+        let mut senders = self.senders.iter();
+        senders.any(|(_, end)| is_of_app(&end.link, app) && end.sender.outstanding() > 0)
     }
 
     /// All sending ends, ordered by their channels.
@@ -117,10 +126,13 @@ impl Links {
     pub(crate) fn send(&mut self, app: &App, link: Link, to: NodeId, body: Rc<[u8]>, tag: Tag) {
         let id = match self.sender_id(app, &link) {
             Some(id) => id,
-            None => match self.add_sender(app, link, to, 0) {
-                Some(id) => id,
-                None => return,
-            },
+            None => {
+                let epoch = self.first_epochs.get(&link.app).copied().unwrap_or(0);
+                match self.add_sender(app, link, to, epoch) {
+                    Some(id) => id,
+                    None => return,
+                }
+            }
         };
         if let Some(end) = self.senders.get_mut(id.at()) {
             end.sender.push(body, tag);
@@ -346,6 +358,11 @@ impl Links {
 
     /// Drops everything of an application.
     pub(crate) fn delete_app(&mut self, app: AppId) {
+        let senders = self.senders.iter().map(|(_, end)| end);
+        let senders = senders.filter(|end| is_of_app(&end.link, app));
+        if let Some(epoch) = senders.map(|end| end.sender.next_epoch()).max() {
+            self.first_epochs.insert(app, epoch);
+        }
         self.drop_senders(|l| is_of_app(l, app));
         self.drop_receivers(|l| is_of_app(l, app));
         self.sender_tables.remove(&app);

@@ -10,6 +10,7 @@ mod calls;
 mod clients;
 mod disk;
 mod frames;
+mod interest;
 mod outbound;
 mod plan;
 mod report;
@@ -199,6 +200,7 @@ pub struct Worker {
     /// Shards that wait for their state.
     restoring: BTreeMap<ShardKey, Reading>,
     ingress: Ingress,
+    interest: interest::Interest,
     passage: Passage,
     outputs: VecDeque<Output>,
     /// Answers to clients on their way into datagrams.
@@ -246,6 +248,7 @@ impl Worker {
             recovered: BTreeMap::new(),
             restoring: BTreeMap::new(),
             ingress: Ingress::default(),
+            interest: interest::Interest::default(),
             passage: Passage::default(),
             outputs: VecDeque::new(),
             client_open: BTreeMap::new(),
@@ -347,6 +350,8 @@ impl Worker {
                     .set(self.world.now + LEASE_INTERVAL, Timer::Leases);
                 self.request_leases();
                 self.ingress.forget(self.world.now);
+                self.refuse_held();
+                self.lose_interest();
             }
         }
     }

@@ -13,6 +13,7 @@ mod expiry;
 mod flow;
 mod formats;
 mod history;
+mod interest;
 mod letters;
 mod once;
 mod outbound;

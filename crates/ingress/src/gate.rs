@@ -5,7 +5,7 @@
 
 use crate::calls::{Call, Calls, Given, Refused, Result as Ending, Served};
 use crate::limits::QUEUE_MAX;
-use e3_model::plan::{AppPlan, NodePlan};
+use e3_model::plan::{ListedApp, NodePlan};
 use e3_model::{AppId, RequestId, Timestamp};
 use e3_wire::client::Request;
 use e3_wire::entry::Reply;
@@ -88,16 +88,16 @@ impl Door {
 
     /// States the plan that the worker has applied; None while it has none.
     pub fn set_plan(&self, plan: Option<&NodePlan>) {
-        let served = |app: &AppPlan| {
-            let (id, timeout_max) = (app.id, app.app.spec.deadline_max());
+        let served = |(id, app): (AppId, ListedApp)| {
+            let (identity, timeout_max) = (app.identity, app.deadline_max);
             let served = Served {
                 id,
-                identity: app.identity(),
+                identity,
                 timeout_max,
             };
-            (app.app.name.clone(), served)
+            (app.name, served)
         };
-        let apps = plan.map(|plan| plan.apps.iter().map(served).collect());
+        let apps = plan.map(|plan| plan.listed().into_iter().map(served).collect());
         self.post(WorkerEvent::Apps(apps));
     }
 

@@ -67,9 +67,8 @@ fn plan() -> NodePlan {
         node: NodeId(0),
         peers: BTreeMap::new(),
         exited: BTreeMap::new(),
-        relays: Vec::new(),
-        relayed: None,
         apps: vec![app],
+        ..NodePlan::default()
     }
 }
 

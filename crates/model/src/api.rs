@@ -450,7 +450,7 @@ pub struct EndpointsView {
     /// By shard of the ingress service: address of the node of its primary. Any node takes any
     /// request; this one is the shortest way.
     pub shards: Vec<String>,
-    /// Addresses of all nodes that take part.
+    /// Addresses of all nodes that take part, those that host the application first.
     pub nodes: Vec<String>,
     /// Where these take requests over HTTP, by their `POST /v1/apps/{app}`.
     #[serde(default)]

@@ -40,8 +40,16 @@ pub enum EventKind {
     NodeExited,
     /// A node was taken out of service.
     NodeDrained,
-    /// A node was taken back into service.
+    /// A drained node was taken back into service.
     NodeResumed,
+    /// Nodes were added to the topology.
+    NodeAdded,
+    /// A node takes no new instances from now on.
+    NodeCordoned,
+    /// A cordoned node takes new instances again.
+    NodeUncordoned,
+    /// A node was removed from the topology.
+    NodeRemoved,
     /// An application was deployed, or updated.
     AppDeployed,
     /// An application went back to an earlier version.
@@ -69,6 +77,10 @@ impl EventKind {
             EventKind::NodeExited => "node-exited",
             EventKind::NodeDrained => "node-drained",
             EventKind::NodeResumed => "node-resumed",
+            EventKind::NodeAdded => "node-added",
+            EventKind::NodeCordoned => "node-cordoned",
+            EventKind::NodeUncordoned => "node-uncordoned",
+            EventKind::NodeRemoved => "node-removed",
             EventKind::AppDeployed => "app-deployed",
             EventKind::AppRolledBack => "app-rolled-back",
             EventKind::AppDeleted => "app-deleted",
@@ -129,6 +141,7 @@ mod tests {
             EventKind::OrchestratorFollow,
             EventKind::OrchestratorDryRun,
             EventKind::MigrationCancelled,
+            EventKind::NodeUncordoned,
             EventKind::AppRolledBack,
         ] {
             let json = serde_json::to_string(&kind).unwrap();

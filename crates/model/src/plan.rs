@@ -25,6 +25,10 @@ use std::sync::Arc;
 pub struct NodePlan {
     /// Version; grows with every change.
     pub version: u64,
+    /// Which plan of this process it is. Plans of one version differ in the applications that the node
+    /// asked for. Not sent.
+    #[serde(skip)]
+    pub revision: u64,
     /// The cluster that this plan belongs to.
     pub cluster: u64,
     /// The cluster's active format: what the node writes.
@@ -45,8 +49,24 @@ pub struct NodePlan {
     /// Of a SmartNIC that relays: where its host listens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relayed: Option<Address>,
-    /// Applications with all their shards.
+    /// Applications with all their shards. A node that says what it is interested in is sent no others
+    /// than these and what concerns it.
     pub apps: Vec<AppPlan>,
+    /// All applications of the cluster, those in `apps` included. Empty if the controller's release sends
+    /// all of them as `apps`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub directory: BTreeMap<AppId, ListedApp>,
+}
+
+/// What every node knows of an application, whether it routes its requests or not.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ListedApp {
+    /// Name.
+    pub name: String,
+    /// See [`AppPlan::identity`].
+    pub identity: AppId,
+    /// The longest deadline of its requests.
+    pub deadline_max: Nanos,
 }
 
 /// A member of the cluster.
@@ -196,6 +216,15 @@ impl AppPlan {
         self.restored.as_ref().map_or(self.id, |r| r.identity)
     }
 
+    /// What every node knows of it.
+    pub fn listed(&self) -> ListedApp {
+        ListedApp {
+            name: self.app.name.clone(),
+            identity: self.identity(),
+            deadline_max: self.app.spec.deadline_max(),
+        }
+    }
+
     /// The version that every instance should run.
     pub fn wanted(&self) -> Release {
         Release {
@@ -262,6 +291,18 @@ impl AppPlan {
 }
 
 impl NodePlan {
+    /// Ids of the applications whose routes it has.
+    pub fn routed(&self) -> impl Iterator<Item = AppId> + '_ {
+        self.apps.iter().map(|app| app.id)
+    }
+
+    /// All applications of the cluster.
+    pub fn listed(&self) -> BTreeMap<AppId, ListedApp> {
+        let routed = self.apps.iter().map(|app| (app.id, app.listed()));
+        let others = self.directory.iter().map(|(id, app)| (*id, app.clone()));
+        routed.chain(others).collect()
+    }
+
     /// `app/service/shard`, as users name the shard.
     pub fn shard_name(&self, key: ShardKey) -> String {
         let mut names = self.apps.iter().filter_map(|a| a.shard_name(key));

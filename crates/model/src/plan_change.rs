@@ -1,12 +1,11 @@
 //! How a plan differs from an earlier one, so that a node need not be sent all of it at each change.
 //!
 //! A change says what is different, not how that came about: applying it twice gives the same plan.
-//! The same change serves every node, since plans differ in the node that they are for and in nothing
-//! else.
+//! A node is sent only what concerns it. Design: docs/design/027.
 
 use crate::format::Format;
 use crate::ids::{AppId, NodeId, ServiceId, ShardId};
-use crate::plan::{AppPlan, NodePlan, Peer, ShardPlan};
+use crate::plan::{AppPlan, ListedApp, NodePlan, Peer, ShardPlan};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -14,6 +13,9 @@ use std::collections::BTreeMap;
 /// Header of an answer with a plan: the number of the process that sent it. A node sends it back, since
 /// another process may know another plan by the same version if its log lacks decisions.
 pub const PLAN_SOURCE_HEADER: &str = "e3-plan-source";
+
+/// Header of an answer without a plan: the version whose plan does not differ from what the node has.
+pub const PLAN_VERSION_HEADER: &str = "e3-plan-version";
 
 /// What differs between two versions of the plan of a cluster.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -32,9 +34,12 @@ pub struct PlanChange {
     /// See [`NodePlan::exited`]: what is new or different.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub exited: BTreeMap<NodeId, u32>,
-    /// Applications that are gone.
+    /// Applications that are gone, or concern the node no longer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<AppId>,
+    /// Entries of [`NodePlan::directory`] that are new or different; none for those that are gone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub directory: BTreeMap<AppId, Option<ListedApp>>,
     /// Applications that are new or different.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub apps: BTreeMap<AppId, AppChange>,
@@ -141,6 +146,14 @@ fn merge(old: &[ShardPlan], new: &[ShardPlan]) -> (Vec<ShardPlan>, Vec<(ServiceI
     (changed, gone)
 }
 
+impl PlanChange {
+    /// Whether nothing but the version differs.
+    pub fn is_empty(&self) -> bool {
+        let lists = self.gone.is_empty() && self.directory.is_empty() && self.apps.is_empty();
+        lists && self.peers.is_empty() && self.exited.is_empty()
+    }
+}
+
 impl NodePlan {
     /// The plan after a change. None if the change is of another cluster or version, or lacks what it
     /// changes: then the node needs the whole plan.
@@ -158,6 +171,13 @@ impl NodePlan {
         }
         let mut exited = self.exited.clone();
         exited.extend(change.exited);
+        let mut directory = self.directory.clone();
+        for (id, listed) in change.directory {
+            match listed {
+                Some(listed) => drop(directory.insert(id, listed)),
+                None => drop(directory.remove(&id)),
+            }
+        }
         let stays = self
             .apps
             .iter()
@@ -169,6 +189,7 @@ impl NodePlan {
         }
         Some(NodePlan {
             version: change.version,
+            revision: self.revision,
             cluster: self.cluster,
             format: change.format,
             node: self.node,
@@ -178,6 +199,7 @@ impl NodePlan {
             relays: self.relays.clone(),
             relayed: self.relayed,
             apps: apps.into_values().collect(),
+            directory,
         })
     }
 }

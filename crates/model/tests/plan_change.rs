@@ -61,12 +61,16 @@ fn plan(random: &mut Random, version: u64) -> NodePlan {
     let peers = (0..6).map(NodeId::of_index).filter(|_| !random.one_in(3));
     let peers: Vec<NodeId> = peers.collect();
     let apps = (1..5).filter(|_| !random.one_in(3)).collect::<Vec<_>>();
+    let apps: Vec<AppPlan> = apps.into_iter().map(|id| app(random, id)).collect();
+    let listed = apps.iter().filter(|_| !random.one_in(4));
+    let directory = listed.map(|app| (app.id, app.listed())).collect();
     NodePlan {
         version,
         cluster: 9,
         node: NodeId(2),
         peers: peers.into_iter().map(|n| (n, peer(random))).collect(),
-        apps: apps.into_iter().map(|id| app(random, id)).collect(),
+        apps,
+        directory,
         ..NodePlan::default()
     }
 }
@@ -80,6 +84,8 @@ fn between(old: &NodePlan, new: &NodePlan) -> PlanChange {
         let change = AppChange::between(of(old, app.id).as_ref(), app)?;
         Some((app.id, change))
     });
+    let listed = old.directory.keys().chain(new.directory.keys());
+    let listed = listed.filter(|id| old.directory.get(id) != new.directory.get(id));
     PlanChange {
         base: old.version,
         version: new.version,
@@ -87,6 +93,9 @@ fn between(old: &NodePlan, new: &NodePlan) -> PlanChange {
         format: new.format,
         peers: changed.map(|n| (*n, new.peers.get(n).cloned())).collect(),
         exited: BTreeMap::new(),
+        directory: listed
+            .map(|id| (*id, new.directory.get(id).cloned()))
+            .collect(),
         gone: gone.filter(|id| of(new, *id).is_none()).collect(),
         apps: apps.collect(),
     }

@@ -1,23 +1,23 @@
-//! The agent: acts for the controller on this node. It fetches plans and delivers reports, in threads
-//! of its own, so that a slow or absent controller never holds up requests.
+//! The agent: acts for the controller on this node. It joins, asks for plans and delivers reports, in
+//! threads of its own, so that a slow or absent controller never holds up requests.
 
 use crate::config::NodeError;
 use crate::limits::{
-    ANSWER_LEN_MAX, API_TIMEOUT, BLOB_LEN_MAX, IDLE_MAX, OUTBOX_WAIT, PLAN_WAIT, RETRY_INTERVAL,
+    ANSWER_LEN_MAX, API_TIMEOUT, BLOB_LEN_MAX, IDLE_MAX, OUTBOX_WAIT, PLAN_APPS_MAX, RETRY_INTERVAL,
 };
 use crate::supplies::Supplies;
 use e3_clock::Clock;
 use e3_model::api::{PendingAsked, ReportResponse};
 use e3_model::plan::{NodeHello, NodePlan, NodeReport, NodeWelcome};
-use e3_model::plan_change::{PLAN_SOURCE_HEADER, PlanChange};
-use e3_model::{Timestamp, Token};
-use e3_net::Doorbell;
+use e3_model::plan_change::{PLAN_SOURCE_HEADER, PLAN_VERSION_HEADER, PlanChange};
+use e3_model::{AppId, Timestamp, Token};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 use ureq::http::StatusCode;
 
 /// What reaches the driver from the agent.
@@ -38,7 +38,7 @@ pub(crate) struct Api {
     token: Token,
 }
 
-enum Answer<T> {
+pub(crate) enum Answer<T> {
     Ok(T),
     /// Nothing new.
     Empty,
@@ -57,8 +57,9 @@ impl<T> Answer<T> {
 }
 
 /// A plan that was sent.
-struct Sent {
-    plan: Arc<NodePlan>,
+#[derive(Clone)]
+pub(crate) struct Sent {
+    pub(crate) plan: Arc<NodePlan>,
     /// The controller process that sent it, if it says so.
     source: Option<u64>,
 }
@@ -98,24 +99,48 @@ impl Api {
         )
     }
 
-    /// The plan, once it is newer than the one that the node has; none if it is not in time.
-    fn plan(&self, welcome: &NodeWelcome, old: Option<&Sent>) -> Result<Answer<Sent>, ureq::Error> {
+    /// The plan, once it differs from the one that the node has; none if it does not in time.
+    pub(crate) fn plan(
+        &self,
+        welcome: &NodeWelcome,
+        old: Option<&Sent>,
+        wants: &BTreeSet<AppId>,
+        wait: Duration,
+    ) -> Result<Answer<Sent>, ureq::Error> {
         let (id, incarnation) = (welcome.node.0, welcome.incarnation);
         let after = old.map_or(0, |old| old.plan.version);
-        let wait_ms = PLAN_WAIT.as_millis();
+        let wait_ms = wait.as_millis();
         let source = old.and_then(|old| old.source);
         let source = source.map_or_else(String::new, |source| format!("&source={source}"));
+        let has: Vec<AppId> = old.iter().flat_map(|old| old.plan.routed()).collect();
+        let interest = match has.len().max(wants.len()) <= PLAN_APPS_MAX {
+            true => format!("&has={}&wants={}", ids(&has), ids(wants)),
+            // The lists would be too long for a request: the node is sent all applications.
+            false => String::new(),
+        };
         let response = self.fetch(&format!(
-            "/v1/nodes/{id}/plan?after={after}&incarnation={incarnation}&wait_ms={wait_ms}{source}"
+            "/v1/nodes/{id}/plan?after={after}&incarnation={incarnation}&wait_ms={wait_ms}{interest}{source}"
         ))?;
-        let source = response.headers().get(PLAN_SOURCE_HEADER);
-        let source = source.and_then(|value| value.to_str().ok()?.parse().ok());
+        let number = |name| {
+            let value = response.headers().get(name)?;
+            value.to_str().ok()?.parse().ok()
+        };
+        let (source, version) = (number(PLAN_SOURCE_HEADER), number(PLAN_VERSION_HEADER));
         let sent = |plan| Sent {
             plan: Arc::new(plan),
             source,
         };
         if response.status() != StatusCode::IM_USED {
-            return Ok(answer(response)?.map(sent));
+            let answer = answer(response)?.map(sent);
+            return Ok(match (answer, old, version) {
+                (Answer::Empty, Some(old), Some(version)) if version > after => {
+                    let plan = NodePlan::clone(&old.plan);
+                    let plan = NodePlan { version, ..plan }.into();
+                    let source = old.source;
+                    Answer::Ok(Sent { plan, source })
+                }
+                (answer, ..) => answer,
+            });
         }
         let answer = answer::<PlanChange>(response)?;
         let base = old.map(|old| &*old.plan);
@@ -153,6 +178,12 @@ impl Api {
             .read_to_vec();
         body.map_err(|e| e.to_string())
     }
+}
+
+/// Ids with commas between them.
+fn ids<'a>(apps: impl IntoIterator<Item = &'a AppId>) -> String {
+    let ids: Vec<String> = apps.into_iter().map(|app| app.0.to_string()).collect();
+    ids.join(",")
 }
 
 fn answer<T: DeserializeOwned>(
@@ -227,54 +258,6 @@ pub(crate) fn join(
         thread::sleep(RETRY_INTERVAL);
     }
     Ok(None)
-}
-
-/// Starts the thread that follows the plan. Each plan goes to the driver at once, and to the thread
-/// that fetches what it names.
-pub(crate) fn follow_plan(
-    api: Api,
-    welcome: NodeWelcome,
-    agent_events: Sender<AgentEvent>,
-    supplier: Sender<Arc<NodePlan>>,
-    bell: Doorbell,
-    stop: Arc<AtomicBool>,
-) {
-    let wait = move |d| {
-        if !stop.load(Ordering::Relaxed) {
-            thread::sleep(d)
-        }
-    };
-    thread::spawn(move || {
-        let mut old: Option<Sent> = None;
-        loop {
-            match api.plan(&welcome, old.as_ref()) {
-                Ok(Answer::Ok(sent)) => {
-                    let plan = sent.plan.clone();
-                    old = Some(sent);
-                    if agent_events.send(AgentEvent::Plan(plan.clone())).is_err()
-                        || supplier.send(plan).is_err()
-                    {
-                        return;
-                    }
-                }
-                Ok(Answer::Refused(404 | 409, _)) => {
-                    let _ = agent_events.send(AgentEvent::Expelled);
-                    bell.ring();
-                    return;
-                }
-                Ok(Answer::Empty) => {}
-                Ok(Answer::Refused(status, text)) => {
-                    tracing::error!(status, error = text, "controller refused the plan request");
-                    // The next answer is the whole plan.
-                    old = None;
-                    wait(RETRY_INTERVAL);
-                }
-                // The controller is away; the node goes on with the plan that it has.
-                Err(_) => wait(RETRY_INTERVAL),
-            }
-            bell.ring();
-        }
-    });
 }
 
 /// The latest report that has not been delivered; older ones are of no use.

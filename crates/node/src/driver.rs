@@ -4,6 +4,7 @@ use crate::agent::{AgentEvent, Joined, Outbox};
 use crate::discard::Discarder;
 use crate::emulation::{MemoryUse, memory_use};
 use crate::executor::{Executor, Started};
+use crate::follow::Wants;
 use crate::heartbeats::Heartbeats;
 use crate::journal::{JournalWriter, Trouble};
 use crate::limits::{EVENT_INTERVAL, JOURNAL_LEN_MIN, REPORT_INTERVAL, REQUESTS_MAX};
@@ -50,6 +51,8 @@ pub(crate) struct Driver {
     pub(crate) clock: Clock,
     pub(crate) agent_events: Receiver<AgentEvent>,
     pub(crate) outbox: Arc<Outbox>,
+    /// What the node is asked for, which the agent tells the controller.
+    wants: Arc<Wants>,
     heartbeats: Heartbeats,
     pub(crate) worker: Worker,
     pub(crate) executor: Executor,
@@ -85,6 +88,7 @@ impl Driver {
         clock: Clock,
         agent_events: Receiver<AgentEvent>,
         outbox: Arc<Outbox>,
+        wants: Arc<Wants>,
         heartbeats: Heartbeats,
         executor: Executor,
         door: Rc<Door>,
@@ -118,6 +122,7 @@ impl Driver {
             clock,
             agent_events,
             outbox,
+            wants,
             heartbeats,
             worker,
             executor,
@@ -193,6 +198,9 @@ impl Driver {
                 self.worker.handle_call(now, key, call);
             }
             self.worker.handle_tick(now);
+            if let Some(wants) = self.worker.take_interest() {
+                self.wants.set(wants);
+            }
             let ran = self.drain();
             let next = self.send_due(now);
             if let MemoryUse::Exceeded(text) = &self.memory {

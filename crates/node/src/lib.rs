@@ -10,6 +10,7 @@ mod discard;
 mod driver;
 mod emulation;
 mod executor;
+mod follow;
 mod heartbeats;
 mod ingress;
 mod journal;
@@ -35,6 +36,7 @@ use e3_model::format::RELEASE;
 use e3_model::plan::{NodeHello, process_number};
 use e3_net::{Doorbell, Socket};
 use executor::Executor;
+use follow::{Follower, Wants};
 use heartbeats::Heartbeats;
 use journal::JournalWriter;
 use limits::{EMULATION_TIMER_SLACK_NS, INSTANCES_MAX, PREEMPTION_TICK};
@@ -143,14 +145,17 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             bell: bell.clone(),
         };
         supplier.start(plans_to_supply);
-        agent::follow_plan(
-            api.clone(),
+        let wants = Arc::<Wants>::default();
+        let follower = Follower {
+            api: api.clone(),
             welcome,
-            sender,
-            plans,
-            bell.clone(),
-            left.clone(),
-        );
+            agent_events: sender,
+            supplier: plans,
+            bell: bell.clone(),
+            stop: left.clone(),
+            wants: wants.clone(),
+        };
+        follower.start();
         let parts = Parts::start(api.clone(), welcome.node, bell.clone(), left.clone());
         agent::deliver_reports(api, outbox.clone(), left.clone());
         if welcome.slowed || welcome.emulated {
@@ -168,6 +173,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             clock,
             agent_events,
             outbox,
+            wants,
             heartbeats,
             executor,
             ingress.door.clone(),

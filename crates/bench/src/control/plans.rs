@@ -8,7 +8,7 @@ use e3_model::plan::{NodeEvent, NodeHello, ShardPlan};
 use e3_model::{Address, AppId, Application, NodeId, ServiceId, ShardId, ShardKey, Timestamp};
 use e3_placement::InstanceKey;
 use e3_random::Random;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 use std::time::Instant;
@@ -30,6 +30,17 @@ struct Large {
     plans: Plans,
     random: Random,
     servers: usize,
+}
+
+/// What nodes are sent.
+#[derive(Default)]
+struct Sent {
+    /// In sum.
+    bytes: usize,
+    /// Those that are sent a change.
+    nodes: BTreeSet<NodeId>,
+    /// Time for the command and what each node is sent.
+    ms: f64,
 }
 
 /// What moving a shard, losing a server and holding the state cost.
@@ -134,43 +145,61 @@ impl Large {
         shards.map(|s| 1 + s.backups.len()).sum()
     }
 
-    /// Applies a command as the controller does; gives the bytes that each node is sent, or none if it
-    /// is refused.
-    fn apply(&mut self, command: &Command) -> Option<usize> {
+    /// Applies a command as the controller does; gives what nodes are sent, or none if it is refused.
+    fn apply(&mut self, command: &Command) -> Option<Sent> {
+        let nodes: Vec<NodeId> = self.control.members.keys().copied().collect();
+        let has: Vec<_> = nodes.iter().map(|node| self.routed(*node)).collect();
+        let start = Instant::now();
         let base = self.control.version;
         let mut next = self.control.fork();
         let applied = next.apply(command);
         self.control = next;
         if applied.ok()? == Applied::Nothing {
-            return Some(0);
+            return Some(Sent::default());
         }
         self.plans.note(&self.control);
-        let change = self.plans.change(&self.control, base)?;
-        let bytes = serde_json::to_vec(&change).expect("plans have text keys only");
-        Some(bytes.len())
+        let mut sent = Sent::default();
+        for (node, has) in nodes.into_iter().zip(has) {
+            let (plans, control) = (&mut self.plans, &self.control);
+            let change = plans.change_for(control, node, base, (&has, &BTreeSet::new()))?;
+            if !change.is_empty() {
+                let bytes = serde_json::to_vec(&change).expect("plans have text keys only");
+                sent.bytes += bytes.len();
+                sent.nodes.insert(node);
+            }
+        }
+        sent.ms = start.elapsed().as_secs_f64() * 1e3;
+        Some(sent)
+    }
+
+    /// The applications that a node has the routes of, which nobody asks for requests.
+    fn routed(&self, node: NodeId) -> BTreeSet<AppId> {
+        let shards = self.control.shards_on(node);
+        shards.into_iter().map(|key| key.app).collect()
     }
 
     /// Bytes that all nodes are sent for the move of a shard.
     fn moves(&mut self) -> Figure {
         let moves: Vec<_> = (0..MOVES).filter_map(|_| self.move_shard()).collect();
-        let sizes = moves.iter().map(|(bytes, _)| *bytes as f64).collect();
-        let (each, nodes) = (median(sizes), self.control.members.len());
+        let nodes = self.control.members.len();
         let versions = moves.iter().map(|(_, versions)| *versions).max();
+        let told = moves.iter().map(|(sent, _)| sent.nodes.len() as f64);
         let note = format!(
-            "{} instances on {} servers ({nodes} nodes); up to {} versions of the plan, {each:.0} bytes to each node, \
-             and every node routes every application",
+            "{} instances on {} servers ({nodes} nodes), no requests at other nodes than the hosts; up to {} versions \
+             of the plan, to {:.0} nodes; the others' empty answers (at most five a second for each node) have headers only",
             self.instances(),
             self.servers,
             versions.unwrap_or_default(),
+            median(told.collect()),
         );
-        let bytes = each * nodes as f64;
+        let bytes = median(moves.iter().map(|(sent, _)| sent.bytes as f64).collect());
         let figure = Figure::new("control.move_bytes", bytes, "bytes", Better::Lower);
         figure.aim(MOVE_AIM_BYTES).note(note)
     }
 
-    /// Moves a random shard to a random node; gives the bytes that each node is sent and the versions of
-    /// the plan. None if it does not fit there.
-    fn move_shard(&mut self) -> Option<(usize, u32)> {
+    /// Moves a random shard to a random node; gives what nodes are sent and the versions of the plan.
+    /// None if it does not fit there.
+    fn move_shard(&mut self) -> Option<(Sent, u32)> {
         let apps: Vec<AppId> = self.control.apps.keys().copied().collect();
         let app = *self.random.pick(&apps);
         let plan = &self.control.apps[&app].plan;
@@ -185,12 +214,14 @@ impl Large {
             to,
             cold,
         };
-        let (mut bytes, mut versions) = (self.apply(&begin)?, 1);
+        let (mut sent, mut versions) = (self.apply(&begin)?, 1);
         while let Some(event) = self.next_event(key) {
-            bytes += self.apply(&Command::Event(event))?;
+            let next = self.apply(&Command::Event(event))?;
+            sent.bytes += next.bytes;
+            sent.nodes.extend(next.nodes);
             versions += 1;
         }
-        Some((bytes, versions))
+        Some((sent, versions))
     }
 
     /// What the nodes of a shard report next while it moves.
@@ -221,9 +252,8 @@ impl Large {
                 nodes: nodes.collect(),
                 at: Timestamp::ZERO,
             };
-            let start = Instant::now();
-            self.apply(&lose).expect("a loss is never refused");
-            times.push(start.elapsed().as_secs_f64() * 1e3);
+            let sent = self.apply(&lose).expect("a loss is never refused");
+            times.push(sent.ms);
         }
         let mut note = String::new();
         write!(

@@ -1,11 +1,14 @@
 //! A controller with its log, and the steps of scripts.
 
+mod follow;
+
 use e3_control::{Applied, Command, CommandError, Control, MoveOutcome, Plans};
 use e3_model::document::{parse_application, parse_topology};
 use e3_model::plan::{NodeEvent, NodeHello, NodePlan, ShardPlan};
 use e3_model::{
     Address, AppId, Format, Formats, Nanos, NodeId, ServiceId, ShardId, ShardKey, Timestamp,
 };
+use follow::Followers;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const APP: &str = include_str!("../../../model/tests/two-services.yaml");
@@ -21,6 +24,7 @@ pub struct Script {
     plans: Plans,
     /// What a node has that is sent what changes, now and then.
     followed: NodePlan,
+    followers: Followers,
     pub log: Vec<String>,
     /// Seconds that have passed.
     pub seconds: u64,
@@ -44,6 +48,7 @@ impl Script {
             thorough,
             plans: Plans::default(),
             followed: NodePlan::default(),
+            followers: Followers::default(),
             log: Vec::new(),
             seconds: 0,
         }
@@ -70,6 +75,8 @@ impl Script {
     /// After some of the commands, what changed since the last of them leads to the whole plan.
     fn follow_plan(&mut self) {
         self.plans.note(&self.control);
+        let (plans, step) = (&mut self.plans, self.log.len());
+        self.followers.follow(plans, &self.control, step);
         if self.log.len() % 3 == 1 {
             return;
         }

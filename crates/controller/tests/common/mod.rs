@@ -7,7 +7,7 @@ use e3_model::document::parse_topology;
 use e3_model::plan::{
     BackupReport, InstanceReport, NodeHello, NodePlan, NodeReport, NodeWelcome, Role, ShardPlan,
 };
-use e3_model::plan_change::PLAN_SOURCE_HEADER;
+use e3_model::plan_change::{PLAN_SOURCE_HEADER, PLAN_VERSION_HEADER};
 use e3_model::{Address, Format, Formats, Nanos, Token};
 use e3_wire::heartbeat::{self, Heartbeat};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -253,6 +253,27 @@ impl Controller {
         let source = source.map(|value| value.to_str().unwrap().to_string());
         let body = answer.body_mut().read_to_string().unwrap();
         (answer.status().as_u16(), source, body)
+    }
+
+    /// The answer to a node that says which applications it has, and which it is asked for: status, the
+    /// version of an empty answer, and the body.
+    pub fn plan_for(
+        &self,
+        w: &NodeWelcome,
+        (after, source): (u64, &str),
+        (has, wants): (&str, &str),
+    ) -> (u16, Option<u64>, String) {
+        let path = format!(
+            "/v1/nodes/{}/plan?incarnation={}&after={after}&source={source}&has={has}&wants={wants}",
+            w.node.0, w.incarnation
+        );
+        let request = Self::agent().get(format!("http://{}{path}", self.address));
+        let token = token_for(&path).authorization();
+        let mut answer = request.header("Authorization", token).call().unwrap();
+        let version = answer.headers().get(PLAN_VERSION_HEADER);
+        let version = version.map(|v| v.to_str().unwrap().parse().unwrap());
+        let body = answer.body_mut().read_to_string().unwrap();
+        (answer.status().as_u16(), version, body)
     }
 
     pub fn deploy(&self, manifest: &str) -> (u16, String) {

@@ -49,6 +49,12 @@ impl Client {
 }
 
 impl Refused {
+    /// Whether a refusal of an application is remembered.
+    pub(super) fn knows_any(&self, app: AppId) -> bool {
+        let mut clients = self.clients.range((app, 0)..);
+        clients.next().is_some_and(|((of, _), _)| *of == app)
+    }
+
     /// The refusal of an attempt, if it is a copy of one that was refused. An idempotency key may
     /// come again with a later deadline, which is another request to be admitted.
     pub(super) fn find(

@@ -80,13 +80,7 @@ impl Worker {
     /// Decides on a request.
     pub(super) fn on_request(&mut self, from: Asker, to: RequestEntry, q: Request) {
         let key = (q.app, q.id);
-        let attempt = Attempt {
-            from,
-            number: q.attempt,
-            deadline: q.deadline,
-            fingerprint: q.fingerprint(),
-            keyed: q.oldest_seq == 0,
-        };
+        let attempt = Attempt::of(from, &q);
         let (now, is_known) = (self.world.now, self.ingress.knows(key));
         if !is_known
             && !from.is_local()
@@ -94,13 +88,20 @@ impl Worker {
         {
             return self.answer(from, key, q.attempt, reply);
         }
+        if self.is_elsewhere(q.app) {
+            return self.await_routes(from, to, &attempt, q);
+        }
         let (admitted_max, checked) = match self.world.apps.get(&q.app) {
             Some(app) => {
+                self.interest.note(now, q.app);
                 let spec = &app.plan.app.spec;
                 let checked = check_request(now, &q, is_known, ahead_max(spec));
                 (spec.admitted_max, checked)
             }
-            None => (0, Err("the application does not run on this node".into())),
+            None => (
+                0,
+                Err("the application does not run in this cluster".into()),
+            ),
         };
         if let Err(reason) = checked {
             let reply = refuse(Outcome::Rejected, &reason);
@@ -121,7 +122,7 @@ impl Worker {
 
     /// Tells a client that its attempt is refused, if no copy of it can be admitted later. Otherwise
     /// the client hears nothing, and retries.
-    fn turn_away(&mut self, q: &Request, attempt: &Attempt, reply: Reply) {
+    pub(super) fn turn_away(&mut self, q: &Request, attempt: &Attempt, reply: Reply) {
         let (now, key) = (self.world.now, (q.app, q.id));
         if attempt.from.is_local()
             || self

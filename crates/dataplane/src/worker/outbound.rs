@@ -125,21 +125,18 @@ impl Worker {
     ) -> Result<(AppId, RequestEntry, Vec<u8>), String> {
         let (app, service, key) = match to {
             Destination::Service { service, key } => {
-                (from.app, self.service_of(from, &service)?, key)
+                (from.app, Some(self.service_of(from, &service)?), key)
             }
             Destination::Application { application, key } => {
-                let source = self.source_of(&application);
-                let (app, service) = source
-                    .ok_or_else(|| format!("application {application:?} does not run here"))?;
-                (app, service, key)
+                let app = self.app_named(&application);
+                let app =
+                    app.ok_or_else(|| format!("application {application:?} does not run here"))?;
+                (app, None, key)
             }
             Destination::Http(_) => return Err("asked by the driver".into()),
         };
-        let entry = RequestEntry {
-            service: Some(service),
-            topic: None,
-        };
-        Ok((app, entry, key))
+        let topic = None;
+        Ok((app, RequestEntry { service, topic }, key))
     }
 
     fn ask_http(
@@ -170,11 +167,13 @@ impl Worker {
         service.ok_or_else(|| format!("application {:?} has no service {name:?}", app.name))
     }
 
-    /// An application that runs here, and its ingress service.
-    fn source_of(&self, name: &str) -> Option<(AppId, ServiceId)> {
+    /// An application of the cluster.
+    fn app_named(&self, name: &str) -> Option<AppId> {
         let mut apps = self.world.apps.iter();
-        let (id, app) = apps.find(|(_, app)| app.plan.app.name == name)?;
-        Some((*id, app.dag.source()))
+        let here = apps.find(|(_, app)| app.plan.app.name == name);
+        let mut listed = self.world.plan.directory.iter();
+        let listed = listed.find(|(_, app)| app.name == name).map(|(id, _)| *id);
+        listed.or(here.map(|(id, _)| *id))
     }
 
     fn refuse_ask(&mut self, from: ShardKey, id: RequestId, reason: &str) {

@@ -14,12 +14,14 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 impl Worker {
-    /// Brings the worker to the plan. Older plans and those of other clusters are ignored.
+    /// Brings the worker to the plan. Older plans and those of other clusters are ignored. A later
+    /// one of the same version has other applications.
     pub fn handle_plan(&mut self, now: Timestamp, plan: Arc<NodePlan>) {
         self.world.now = now;
         let config = &self.world.config;
         let other = plan.cluster != config.cluster || plan.node != config.node;
-        if other || plan.version <= self.world.plan.version {
+        let number = |plan: &NodePlan| (plan.version, plan.revision);
+        if other || number(&plan) <= number(&self.world.plan) {
             return;
         }
         // The controller raises the format only when every member can write the new one.
@@ -39,7 +41,16 @@ impl Worker {
         let wanted: BTreeSet<AppId> = plan.apps.iter().map(|a| a.id).collect();
         let have: BTreeSet<AppId> = self.world.apps.keys().copied().collect();
         for app in have.difference(&wanted) {
-            self.delete_app(*app);
+            let is_deleted = !plan.directory.contains_key(app);
+            match is_deleted || !self.interest.has(*app) {
+                true => self.delete_app(*app),
+                // The agent asks for it. Until the answer comes, its routes stay as they were.
+                false => self.drop_replicas(*app),
+            }
+        }
+        if !plan.directory.is_empty() {
+            let directory = &plan.directory;
+            self.past.retain(|key, _| directory.contains_key(&key.app));
         }
         self.check_clock();
         for app in &plan.apps {
@@ -48,16 +59,24 @@ impl Worker {
         self.drop_recovered();
         self.wake_all();
         self.ask_again();
+        self.take_held();
         // Before the first data of new streams, which are taken under a lease only.
         self.request_leases();
     }
 
-    fn delete_app(&mut self, id: AppId) {
-        let replicas: Vec<ReplicaId> = self.replicas_of(id);
-        for replica in replicas {
+    fn drop_replicas(&mut self, id: AppId) {
+        for replica in self.replicas_of(id) {
             self.drop_replica(replica);
         }
-        self.past.retain(|key, _| key.app != id);
+    }
+
+    /// Forgets an application. What was done here as the primary of its shards stays in reports if it
+    /// only concerns this node no longer.
+    pub(super) fn delete_app(&mut self, id: AppId) {
+        self.drop_replicas(id);
+        if !self.world.plan.directory.contains_key(&id) {
+            self.past.retain(|key, _| key.app != id);
+        }
         self.world.apps.remove(&id);
         self.ingress.delete(id);
         self.links.delete_app(id);

@@ -68,6 +68,12 @@ pub struct Cluster {
     pub formats: Formats,
     pub plan: AppPlan,
     pub version: u64,
+    /// Of the plans of this version.
+    pub revision: u64,
+    /// Whether plans have a directory of applications, so that they need not have all of them.
+    pub lists_apps: bool,
+    /// Nodes whose plans have no applications.
+    pub strangers: BTreeSet<u32>,
     wire: Vec<(Option<u32>, Address, Vec<u8>)>,
     /// From and to: what is lost.
     pub cut: BTreeSet<(u32, u32)>,
@@ -222,6 +228,9 @@ impl Cluster {
             formats: Formats::PROGRAM,
             plan,
             version: 0,
+            revision: 0,
+            lists_apps: false,
+            strangers: BTreeSet::new(),
             wire: Vec::new(),
             cut: BTreeSet::new(),
             loss_permille: 0,
@@ -345,9 +354,16 @@ impl Cluster {
             node: NodeId(node),
             peers: self.peers.clone(),
             exited: BTreeMap::new(),
-            relays: Vec::new(),
-            relayed: None,
-            apps: self.apps(),
+            apps: match self.strangers.contains(&node) {
+                true => Vec::new(),
+                false => self.apps(),
+            },
+            directory: match self.lists_apps {
+                true => self.apps().iter().map(|a| (a.id, a.listed())).collect(),
+                false => BTreeMap::new(),
+            },
+            revision: self.revision,
+            ..NodePlan::default()
         };
         let now = self.clock(node);
         let to = self.nodes.get_mut(&node).expect("it runs");

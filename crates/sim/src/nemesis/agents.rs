@@ -7,10 +7,11 @@ use super::probation::Figures;
 use crate::clock::SimClock;
 use crate::cluster::Cluster;
 use crate::network::{Party, node_address};
+use e3_control::Interest;
 use e3_model::plan::{NodeHello, NodePlan, NodeWelcome};
 use e3_model::plan_change::PlanChange;
 use e3_model::timing::HEARTBEAT_INTERVAL;
-use e3_model::{Formats, Nanos, NodeId, Timestamp};
+use e3_model::{AppId, Formats, Nanos, NodeId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -31,6 +32,8 @@ pub(super) enum Answer {
     Plan(Arc<NodePlan>, u64),
     /// To a request of a node that has a plan of that process: what has changed since.
     Change(Box<PlanChange>),
+    /// To a request of a node whose plan is also that of this version.
+    Unchanged(u64),
     /// There is no newer plan, or the controller is down.
     Nothing,
     /// The process is no member any more.
@@ -63,10 +66,14 @@ struct Agent {
     /// The contents of the last report.
     report: Report,
     plan_version: u64,
+    /// Plans that it took.
+    plans: u64,
     /// The plan that came last, and the process of the controller that sent it.
     plan: Option<(Arc<NodePlan>, u64)>,
     /// When it asked for a plan, if the answer has not come.
     asked: Option<Timestamp>,
+    /// The applications whose routes it asked for last.
+    wanted: BTreeSet<AppId>,
     next_ask: Timestamp,
 }
 
@@ -113,8 +120,10 @@ impl Agents {
             next_report: now,
             report: Report::default(),
             plan_version: 0,
+            plans: 0,
             plan: None,
             asked: None,
+            wanted: BTreeSet::new(),
             next_ask: now,
         };
         self.agents.insert(node, agent);
@@ -244,13 +253,24 @@ impl Agents {
             if agent.asked.is_some_and(|at| now > at + API_TIMEOUT) {
                 agent.asked = None;
             }
-            if agent.asked.is_none() && now >= agent.next_ask && is_connected {
+            let wants = cluster.worker(*node).map(|worker| worker.interest());
+            let wants = wants.unwrap_or_default();
+            let is_due = match agent.asked {
+                None => now >= agent.next_ask,
+                // As the node's second thread.
+                Some(_) => !wants.is_subset(&agent.wanted),
+            };
+            if is_due && is_connected {
                 agent.asked = Some(now);
+                agent.wanted = wants.clone();
+                let plan = agent.plan.iter();
+                let has = plan.flat_map(|(plan, _)| plan.routed()).collect();
                 let poll = Poll {
                     process: agent.process,
                     incarnation,
                     after: agent.plan.as_ref().map_or(0, |(plan, _)| plan.version),
                     source: agent.plan.as_ref().map(|(_, source)| *source),
+                    interest: Interest { has, wants },
                 };
                 let mail = Mail::Poll(*node, poll);
                 controller.post(cluster, Nanos::ZERO, mail);
@@ -318,7 +338,9 @@ impl Agents {
 }
 
 impl Agent {
-    fn take_plan(&mut self, cluster: &mut Cluster, plan: Arc<NodePlan>, source: u64) {
+    fn take_plan(&mut self, cluster: &mut Cluster, mut plan: Arc<NodePlan>, source: u64) {
+        self.plans += 1;
+        Arc::make_mut(&mut plan).revision = self.plans;
         self.asked = None;
         self.plan_version = self.plan_version.max(plan.version);
         self.plan = Some((plan.clone(), source));
@@ -346,6 +368,14 @@ impl Agent {
                 let changed = plan.and_then(|(plan, by)| Some((plan.changed(*change)?, by)));
                 if let Some((plan, source)) = changed {
                     self.take_plan(cluster, plan.into(), source);
+                }
+            }
+            Answer::Unchanged(version) => {
+                self.asked = None;
+                if let Some((plan, source)) = self.plan.take() {
+                    let version = version.max(plan.version);
+                    let plan = NodePlan::clone(&plan);
+                    self.take_plan(cluster, NodePlan { version, ..plan }.into(), source);
                 }
             }
             Answer::Nothing => {

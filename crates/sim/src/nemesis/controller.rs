@@ -8,8 +8,8 @@ use crate::cluster::{CLUSTER, Cluster};
 use crate::disk::SimDisk;
 use e3_control::limits::{PROGRESS_TIMEOUT, RESHARD_TIMEOUT};
 use e3_control::{
-    Applied, Command, CommandError, Control, InstanceLoad, Membership, NodeLoad, Orchestrator,
-    Plans,
+    Applied, Command, CommandError, Control, InstanceLoad, Interest, Membership, NodeLoad,
+    Orchestrator, PlanAnswer, PlanRequest, Plans,
 };
 use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::timing::{HEARTBEAT_TIMEOUT, SILENCE_CHECK_INTERVAL};
@@ -18,6 +18,8 @@ use e3_random::Random;
 use e3_store::{Recovered, Store};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// `PLAN_QUIET` of the controller.
+const PLAN_QUIET: Nanos = Nanos::from_millis(200);
 /// `PLAN_WAIT` of the node.
 const PLAN_WAIT: Nanos = Nanos::from_secs(10);
 /// Heartbeats that wait for a paused controller; the system drops any more.
@@ -43,7 +45,7 @@ pub(super) enum Mail {
 }
 
 /// A request for a newer plan.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Poll {
     /// The process that asks.
     pub(super) process: u64,
@@ -52,6 +54,18 @@ pub(super) struct Poll {
     pub(super) after: u64,
     /// The process of the controller that sent it.
     pub(super) source: Option<u64>,
+    pub(super) interest: Interest,
+}
+
+/// A request for a newer plan that waits.
+#[derive(Debug)]
+struct Waiting {
+    poll: Poll,
+    since: Timestamp,
+    /// The version for which it was looked at.
+    looked_at: Option<u64>,
+    /// When the number of a version that does not concern the node is its answer.
+    quiet_until: Option<Timestamp>,
 }
 
 /// The part of a node's report that the controller acts on.
@@ -94,7 +108,7 @@ pub(super) struct ControllerProcess {
     busy_until: Timestamp,
     mail: BTreeMap<(Timestamp, u64), Mail>,
     next_mail: u64,
-    polls: BTreeMap<u32, (Poll, Timestamp)>,
+    polls: BTreeMap<u32, Waiting>,
     plans: Plans,
     next_look: Timestamp,
     pub(super) versions: Versions,
@@ -443,7 +457,13 @@ impl ControllerProcess {
                 }
             }
             Mail::Poll(node, poll) => {
-                self.polls.insert(node, (poll, now));
+                let waiting = Waiting {
+                    poll,
+                    since: now,
+                    looked_at: None,
+                    quiet_until: None,
+                };
+                self.polls.insert(node, waiting);
             }
         }
     }
@@ -481,43 +501,50 @@ impl ControllerProcess {
 
     fn answer_polls(&mut self, cluster: &mut Cluster, agents: &mut Agents) {
         let now = cluster.now;
-        let version = self.control.version;
         // As `check_current` of the controller: who is a member must be known first.
         let knows = self.can_decide(now);
         self.plans.note(&self.control);
-        let is_over = |(poll, since): &(Poll, Timestamp), node| {
-            let is_member = self.is_member(node, poll.incarnation);
-            is_member && version > poll.after || now > *since + PLAN_WAIT || !is_member && knows
-        };
-        let due = self.polls.iter();
-        let due: Vec<u32> = due
-            .filter(|(node, poll)| is_over(poll, NodeId(**node)))
-            .map(|(node, _)| *node)
-            .collect();
-        for node in due {
-            let Some((poll, _)) = self.polls.remove(&node) else {
-                continue;
+        let mut polls = std::mem::take(&mut self.polls);
+        polls.retain(|node, waiting| {
+            let is_member = self.is_member(NodeId(*node), waiting.poll.incarnation);
+            let answer = match (is_member, knows) {
+                (true, _) => self.answer_poll(*node, waiting, now),
+                (false, true) => Some(Answer::Expelled),
+                (false, false) => None,
             };
-            let is_member = self.is_member(NodeId(node), poll.incarnation);
-            let answer = if !is_member && knows {
-                Answer::Expelled
-            } else if is_member && version > poll.after {
-                self.answer_poll(node, poll)
-            } else {
-                Answer::Nothing
-            };
-            agents.answer(cluster, node, poll.process, answer);
-        }
+            let is_over = now > waiting.since + PLAN_WAIT;
+            let answer = answer.or(is_over.then_some(Answer::Nothing));
+            let waits = answer.is_none();
+            if let Some(answer) = answer {
+                agents.answer(cluster, *node, waiting.poll.process, answer);
+            }
+            waits
+        });
+        self.polls = polls;
     }
 
-    /// What has changed, if this process sent the plan that the node has; otherwise the whole plan.
-    fn answer_poll(&self, node: u32, poll: Poll) -> Answer {
-        let is_known = poll.source == Some(self.process);
-        let change = is_known.then(|| self.plans.change(&self.control, poll.after));
-        match change.flatten() {
-            Some(change) => Answer::Change(change.into()),
-            None => Answer::Plan(self.control.plan_for(NodeId(node)).into(), self.process),
+    /// What the node is sent, or the number of the version after a while if that does not concern it.
+    fn answer_poll(&mut self, node: u32, waiting: &mut Waiting, now: Timestamp) -> Option<Answer> {
+        let (version, poll) = (self.control.version, &waiting.poll);
+        if waiting.looked_at.replace(version) != Some(version) {
+            let asked = PlanRequest {
+                node: NodeId(node),
+                after: poll.after,
+                is_known: poll.source == Some(self.process),
+                interest: Some(poll.interest.clone()),
+            };
+            if let Some(answer) = self.plans.answer(&self.control, &asked) {
+                return Some(match answer {
+                    PlanAnswer::Change(change) => Answer::Change(change.into()),
+                    PlanAnswer::Whole(plan) => Answer::Plan(plan.into(), self.process),
+                });
+            }
         }
+        if version <= poll.after {
+            return None;
+        }
+        let quiet_until = *waiting.quiet_until.get_or_insert(now + PLAN_QUIET);
+        (now >= quiet_until).then_some(Answer::Unchanged(version))
     }
 }
 

@@ -1,0 +1,133 @@
+//! Which applications concern a node, and which part of a change. Design: docs/design/027.
+//!
+//! A node must have the applications that it hosts replicas of, those that are subscribed to their topics,
+//! since a publisher's node admits their requests, and those that it says it is asked for. Of shards that
+//! it has no part in it must know where they are served, and no more.
+
+use crate::state::Control;
+use e3_model::plan::{AppPlan, ShardPlan};
+use e3_model::plan_change::{AppChange, PlanChange};
+use e3_model::{AppId, NodeId, ServiceId, ShardId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// By name of an application: those that are subscribed to its topics.
+#[derive(Debug, Default)]
+pub(crate) struct Subscriptions(BTreeMap<String, BTreeSet<AppId>>);
+
+impl Subscriptions {
+    pub(crate) fn new(control: &Control) -> Subscriptions {
+        let mut all = Subscriptions::default();
+        for (id, app) in control.apps.iter() {
+            let app = &app.plan.app;
+            for subscription in &app.spec.subscriptions {
+                let publisher = app.topic_of(subscription).application;
+                all.0.entry(publisher).or_default().insert(*id);
+            }
+        }
+        all
+    }
+}
+
+impl Control {
+    /// The applications that concern a node which wants the routes of these.
+    pub(crate) fn concern(
+        &self,
+        node: NodeId,
+        wants: &BTreeSet<AppId>,
+        subscriptions: &Subscriptions,
+    ) -> BTreeSet<AppId> {
+        let hosted: BTreeSet<AppId> = self.shards_on(node).iter().map(|key| key.app).collect();
+        let names = hosted.iter().map(|id| &self.apps[id].plan.app.name);
+        let subscribed = names.filter_map(|name| subscriptions.0.get(name)).flatten();
+        let wanted = wants.iter().filter(|id| self.apps.contains_key(id));
+        let others: Vec<AppId> = subscribed.chain(wanted).copied().collect();
+        hosted.into_iter().chain(others).collect()
+    }
+}
+
+/// What has changed between two versions of the plan, and for whom.
+#[derive(Debug)]
+pub(crate) struct Difference {
+    change: PlanChange,
+    /// Shards whose change concerns some nodes only: those that have or had a part in it.
+    parts: BTreeMap<(AppId, ServiceId, ShardId), BTreeSet<NodeId>>,
+}
+
+impl Difference {
+    /// `old`: an application as it was before.
+    pub(crate) fn new<'a>(
+        change: PlanChange,
+        old: impl Fn(AppId) -> Option<&'a AppPlan>,
+    ) -> Difference {
+        let mut parts = BTreeMap::new();
+        for (id, app) in &change.apps {
+            let Some(before) = old(*id) else { continue };
+            for shard in &app.shards {
+                let at = before
+                    .shards
+                    .binary_search_by_key(&shard.id(), ShardPlan::id);
+                let Ok(at) = at else { continue };
+                let before = &before.shards[at];
+                if is_routed_alike(before, shard) {
+                    let nodes = part_of(before).chain(part_of(shard)).collect();
+                    parts.insert((*id, shard.service, shard.shard), nodes);
+                }
+            }
+        }
+        Difference { change, parts }
+    }
+
+    /// What a node is sent that these applications concern, and that has those in `has`.
+    pub(crate) fn for_node(
+        &self,
+        control: &Control,
+        node: NodeId,
+        concern: &BTreeSet<AppId>,
+        has: &BTreeSet<AppId>,
+    ) -> PlanChange {
+        let change = |id: &AppId| match has.contains(id) {
+            true => self.of_app(*id, node),
+            false => AppChange::between(None, &control.apps[id].plan),
+        };
+        let apps = concern.iter().filter_map(|id| Some((*id, change(id)?)));
+        let all = &self.change;
+        PlanChange {
+            base: all.base,
+            version: all.version,
+            cluster: all.cluster,
+            format: all.format,
+            peers: all.peers.clone(),
+            exited: all.exited.clone(),
+            directory: all.directory.clone(),
+            gone: has.difference(concern).copied().collect(),
+            apps: apps.collect(),
+        }
+    }
+
+    fn of_app(&self, id: AppId, node: NodeId) -> Option<AppChange> {
+        let all = self.change.apps.get(&id)?;
+        let concerns = |shard: &&ShardPlan| {
+            let nodes = self.parts.get(&(id, shard.service, shard.shard));
+            nodes.is_none_or(|nodes| nodes.contains(&node))
+        };
+        let change = AppChange {
+            app: all.app.clone(),
+            shards: all.shards.iter().filter(concerns).cloned().collect(),
+            gone: all.gone.clone(),
+        };
+        (change != AppChange::default()).then_some(change)
+    }
+}
+
+/// Whether a node without a part in the shard need not be told of the change.
+fn is_routed_alike(old: &ShardPlan, new: &ShardPlan) -> bool {
+    let route = |s: &ShardPlan| (s.primary, s.incarnation, s.era);
+    route(old) == route(new)
+}
+
+/// The nodes that have a part in a shard, or had one when its primary took over.
+fn part_of(shard: &ShardPlan) -> impl Iterator<Item = NodeId> + '_ {
+    let copies = shard.backups.iter().chain(&shard.joining);
+    let copies = copies.chain(&shard.leaving).chain(&shard.predecessor);
+    copies.copied().chain([shard.primary])
+}

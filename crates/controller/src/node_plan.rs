@@ -1,0 +1,128 @@
+//! The plans that nodes ask for: a node waits for a change, and is sent what of it concerns the node.
+//! Design: docs/design/023, docs/design/027.
+
+use crate::core::Core;
+use crate::limits::{PLAN_QUIET, PLAN_WAIT_MAX};
+use crate::shared::Shared;
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use e3_control::{Interest, PlanAnswer, PlanRequest};
+use e3_http::Refusal;
+use e3_model::plan_change::{PLAN_SOURCE_HEADER, PLAN_VERSION_HEADER};
+use e3_model::{AppId, NodeId};
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+#[derive(Deserialize)]
+pub(crate) struct PlanQuery {
+    #[serde(default)]
+    after: u64,
+    incarnation: u32,
+    #[serde(default)]
+    wait_ms: u64,
+    /// Who sent the node its plan. If it was this process, the node can be sent what has changed since.
+    /// Nodes of older releases do not say.
+    source: Option<u64>,
+    /// Ids of the applications that the node's plan has, with commas. Nodes of older releases do not
+    /// say, and are sent all applications.
+    has: Option<String>,
+    /// Ids of those that it is asked for.
+    #[serde(default)]
+    wants: String,
+}
+
+pub(crate) async fn plan(
+    State(mut shared): State<Shared>,
+    Path(node): Path<u32>,
+    Query(q): Query<PlanQuery>,
+) -> Result<Response, Refusal> {
+    let wait = Duration::from_millis(q.wait_ms);
+    if wait > PLAN_WAIT_MAX {
+        let wait_ms_max = PLAN_WAIT_MAX.as_millis();
+        let error = format!("wait_ms is {}, must be at most {wait_ms_max}", q.wait_ms);
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, error));
+    }
+    let interest = match &q.has {
+        Some(has) => Some(Interest {
+            has: app_ids("has", has)?,
+            wants: app_ids("wants", &q.wants)?,
+        }),
+        None => None,
+    };
+    let (number, source) = shared.core().begin_plan_request(NodeId(node));
+    let asked = PlanRequest {
+        node: NodeId(node),
+        after: q.after,
+        is_known: q.source == Some(source),
+        interest,
+    };
+    let until = Instant::now() + wait;
+    let mut quiet_until = None;
+    let mut version = shared.version.clone();
+    loop {
+        let seen = *version.borrow_and_update();
+        let current = {
+            let mut core = shared.core();
+            core.check_current(asked.node, q.incarnation)?;
+            if let Some(answer) = core.plan_answer(&asked) {
+                return Ok(answer);
+            }
+            if core.plan_requests.get(&asked.node) != Some(&number) {
+                // The node has asked again since, with another interest.
+                return Ok(StatusCode::NO_CONTENT.into_response());
+            }
+            core.control.version
+        };
+        let now = Instant::now();
+        if current > asked.after {
+            // The versions of a moment are one answer.
+            let quiet = *quiet_until.get_or_insert(until.min(now + PLAN_QUIET));
+            if now >= quiet {
+                let version = [(PLAN_VERSION_HEADER, current.to_string())];
+                return Ok((StatusCode::NO_CONTENT, version).into_response());
+            }
+        }
+        if now >= until {
+            return Ok(StatusCode::NO_CONTENT.into_response());
+        }
+        let newer = version.wait_for(|v| *v > seen);
+        let _ = timeout_at(quiet_until.unwrap_or(until), newer).await;
+        shared.version = version.clone();
+    }
+}
+
+impl Core {
+    /// Number of a node's request for its plan, and the number of this process.
+    fn begin_plan_request(&mut self, node: NodeId) -> (u64, u64) {
+        let number = self.plan_requests.entry(node).or_default();
+        *number += 1;
+        (*number, self.plan_source)
+    }
+
+    /// What a node is sent now; none if its plan is as it should be.
+    fn plan_answer(&mut self, asked: &PlanRequest) -> Option<Response> {
+        let source = [(PLAN_SOURCE_HEADER, self.plan_source.to_string())];
+        Some(match self.answer_plan(asked)? {
+            PlanAnswer::Change(change) => {
+                (StatusCode::IM_USED, source, Json(change)).into_response()
+            }
+            PlanAnswer::Whole(plan) => (source, Json(plan)).into_response(),
+        })
+    }
+}
+
+/// Ids with commas between them.
+fn app_ids(field: &str, list: &str) -> Result<BTreeSet<AppId>, Refusal> {
+    let ids = list.split(',').filter(|id| !id.is_empty());
+    let parse = |id: &str| {
+        let error =
+            format!("{field} has {id:?}, must be ids of applications with commas between them");
+        let refused = |_| Refusal::new(StatusCode::BAD_REQUEST, error);
+        id.parse().map(AppId).map_err(refused)
+    };
+    ids.map(parse).collect()
+}

@@ -1,0 +1,170 @@
+//! Follows the plan in two threads. One waits for changes. The other asks at once when requests come for
+//! an application whose routes are not here ([design](../../../docs/design/027-interest.md)).
+
+use crate::agent::{AgentEvent, Answer, Api, Sent};
+use crate::limits::{OUTBOX_WAIT, PLAN_WAIT, RETRY_INTERVAL};
+use e3_model::AppId;
+use e3_model::plan::{NodePlan, NodeWelcome};
+use e3_net::Doorbell;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// The applications that the node is asked for.
+#[derive(Default)]
+pub(crate) struct Wants {
+    apps: Mutex<BTreeSet<AppId>>,
+    changed: Condvar,
+}
+
+impl Wants {
+    pub(crate) fn set(&self, apps: BTreeSet<AppId>) {
+        *self.lock() = apps;
+        self.changed.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<AppId>> {
+        self.apps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self) -> BTreeSet<AppId> {
+        self.lock().clone()
+    }
+
+    /// Waits for a change, but not for long.
+    fn wait(&self) {
+        let waited = self.changed.wait_timeout(self.lock(), OUTBOX_WAIT);
+        drop(waited);
+    }
+}
+
+/// The plan that came last.
+#[derive(Default)]
+struct Latest {
+    sent: Option<Sent>,
+    /// How often it was replaced. An answer to a question that was asked before then is of no use.
+    number: u64,
+}
+
+/// Asks for plans. Each goes to the driver at once, and to the thread that fetches what it names.
+#[derive(Clone)]
+pub(crate) struct Follower {
+    pub(crate) api: Api,
+    pub(crate) welcome: NodeWelcome,
+    pub(crate) agent_events: Sender<AgentEvent>,
+    pub(crate) supplier: Sender<Arc<NodePlan>>,
+    pub(crate) bell: Doorbell,
+    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) wants: Arc<Wants>,
+}
+
+/// What to do after an answer.
+enum Next {
+    Ask,
+    Wait,
+    End,
+}
+
+impl Follower {
+    /// Starts the threads.
+    pub(crate) fn start(self) {
+        let latest = Arc::<Mutex<Latest>>::default();
+        let (asker, its) = (self.clone(), latest.clone());
+        thread::spawn(move || asker.ask_for_wanted(&its));
+        thread::spawn(move || self.follow(&latest));
+    }
+
+    fn follow(&self, latest: &Mutex<Latest>) {
+        loop {
+            match self.ask(latest, PLAN_WAIT) {
+                Next::Ask => {}
+                Next::Wait => self.wait(),
+                Next::End => return,
+            }
+        }
+    }
+
+    fn ask_for_wanted(&self, latest: &Mutex<Latest>) {
+        while !self.stop.load(Ordering::Relaxed) {
+            if !self.misses(latest) {
+                self.wants.wait();
+                continue;
+            }
+            if matches!(self.ask(latest, Duration::ZERO), Next::End) {
+                return;
+            }
+            if self.misses(latest) {
+                self.wait();
+            }
+        }
+    }
+
+    /// Whether the plan lacks the routes of an application that the node is asked for.
+    fn misses(&self, latest: &Mutex<Latest>) -> bool {
+        let Some(sent) = lock(latest).sent.clone() else {
+            return false;
+        };
+        let routed: BTreeSet<AppId> = sent.plan.routed().collect();
+        let listed = |app: &AppId| sent.plan.directory.contains_key(app);
+        let wants = self.wants.get();
+        wants.difference(&routed).any(listed)
+    }
+
+    fn wait(&self) {
+        if !self.stop.load(Ordering::Relaxed) {
+            thread::sleep(RETRY_INTERVAL);
+        }
+    }
+
+    /// Asks once. An answer whose question the other thread's answer has overtaken is dropped.
+    fn ask(&self, latest: &Mutex<Latest>, wait: Duration) -> Next {
+        let (old, number) = {
+            let latest = lock(latest);
+            (latest.sent.clone(), latest.number)
+        };
+        let answer = self
+            .api
+            .plan(&self.welcome, old.as_ref(), &self.wants.get(), wait);
+        let mut latest = lock(latest);
+        let is_overtaken = latest.number != number;
+        let next = match answer {
+            Ok(Answer::Refused(404 | 409, _)) => {
+                let _ = self.agent_events.send(AgentEvent::Expelled);
+                Next::End
+            }
+            _ if is_overtaken => Next::Ask,
+            Ok(Answer::Ok(mut sent)) => {
+                Arc::make_mut(&mut sent.plan).revision = number + 1;
+                let plan = sent.plan.clone();
+                (latest.sent, latest.number) = (Some(sent), number + 1);
+                // Under the lock, so that plans are passed on in their order.
+                let is_sent = self
+                    .agent_events
+                    .send(AgentEvent::Plan(plan.clone()))
+                    .is_ok();
+                match is_sent && self.supplier.send(plan).is_ok() {
+                    true => Next::Ask,
+                    false => Next::End,
+                }
+            }
+            Ok(Answer::Empty) => Next::Ask,
+            Ok(Answer::Refused(status, text)) => {
+                tracing::error!(status, error = text, "controller refused the plan request");
+                // The next answer is the whole plan.
+                (latest.sent, latest.number) = (None, number + 1);
+                Next::Wait
+            }
+            // The controller is away; the node goes on with the plan that it has.
+            Err(_) => Next::Wait,
+        };
+        self.bell.ring();
+        next
+    }
+}
+
+fn lock(latest: &Mutex<Latest>) -> MutexGuard<'_, Latest> {
+    latest.lock().unwrap_or_else(PoisonError::into_inner)
+}
