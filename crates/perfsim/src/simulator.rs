@@ -19,7 +19,7 @@ use crate::report::{NodeLoad, Report, Sample, Span};
 use crate::threads::Threads;
 use crate::totals::Totals;
 use e3_model::limits::SLOTS;
-use e3_model::{Nanos, Slot};
+use e3_model::{Nanos, ServiceId, Slot};
 use e3_random::Random;
 
 /// How a run goes.
@@ -178,7 +178,9 @@ impl Simulator {
         let request = self.requests.add(Request {
             start: self.now as i64 - self.model.client_ns(to) as i64,
             weight_nj: 0.0,
+            latency: 0,
             open: 1,
+            is_answered: false,
             slot,
         });
         let id = self.messages.add(Message {
@@ -277,29 +279,55 @@ impl Simulator {
         }
         let request = &mut self.requests[message.of];
         request.open -= 1;
-        if request.open == 0 {
+        let answers = self.model.options.answered_by == Some(ServiceId(message.service));
+        if !request.is_answered && (answers || request.open == 0) {
+            request.is_answered = true;
+            request.open += 1;
             let answer = &mut self.messages[id];
             answer.what = What::Reply;
             answer.from = message.to;
             answer.to = slot.into();
-            self.depart(id);
-        } else {
-            self.messages.remove(id);
+            return self.depart(id);
+        }
+        let is_over = request.open == 0;
+        self.messages.remove(id);
+        if is_over {
+            self.finish(message.of);
         }
     }
 
+    /// The node of the ingress shard of a message's request.
+    pub(crate) fn ingress_node(&self, id: u32) -> u32 {
+        let slot = self.requests[self.messages[id].of].slot;
+        let shard = self.shard(self.model.ingress, slot);
+        self.model.shards[shard as usize].primary.node
+    }
+
     /// The answer of a request has left its last node and reaches the client at a time.
-    pub(crate) fn answer(&mut self, id: u32, at: u64) {
+    pub(crate) fn answer(&mut self, id: u32, mut at: u64) {
         let of = self.messages[id].of;
-        let request = self.requests[of];
         self.messages.remove(id);
+        if let Some(machine) = &self.model.options.machine {
+            at += machine.tail.sample(&mut self.random);
+        }
+        let request = &mut self.requests[of];
+        request.latency = (at as i64 - request.start) as u64;
+        request.open -= 1;
+        if request.open == 0 {
+            self.finish(of);
+        }
+    }
+
+    /// A request is answered and all of its messages are committed.
+    fn finish(&mut self, of: u32) {
+        let request = self.requests[of];
         self.requests.remove(of);
         self.totals.done += 1;
         if request.start < self.run.warm_up.0 as i64 {
             self.totals.other_weight_nj += request.weight_nj;
             return;
         }
-        let latency = (at as i64 - request.start) as u64;
+        let latency = request.latency;
         self.totals.latency.saturating_record(latency);
         self.totals.latency_sum += latency as f64;
         self.totals.request_weight_nj += request.weight_nj;

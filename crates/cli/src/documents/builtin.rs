@@ -27,7 +27,7 @@ macro_rules! topologies {
         [$(($name, include_str!(concat!("../../../../topologies/", $name, ".yaml")))),*]
     };
 }
-const TOPOLOGIES: [(&str, &str); 9] = topologies![
+const TOPOLOGIES: [(&str, &str); 11] = topologies![
     "3x-type1",
     "3x-beefy",
     "1x-type1",
@@ -36,7 +36,9 @@ const TOPOLOGIES: [(&str, &str); 9] = topologies![
     "2x-beefy-2x-wimpy",
     "2x-type2",
     "1x-superbeefy",
-    "starvation"
+    "starvation",
+    "twin-host",
+    "twin-smartnic"
 ];
 macro_rules! assets {
     ($($name:literal),*) => {
