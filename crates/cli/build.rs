@@ -9,10 +9,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The services that the program ships; those for tests of the platform are not among them.
-const SERVICES: [&str; 18] = [
+const SERVICES: [&str; 19] = [
     "apigw",
     "bayes",
     "bm25",
+    "chain",
     "count",
     "ddos",
     "echo",

@@ -20,6 +20,7 @@ pub mod peers;
 pub mod services;
 pub mod sim;
 pub mod state;
+pub mod twin;
 
 pub use figure::{Better, Figure, Report, median};
 pub use machine::Machine;

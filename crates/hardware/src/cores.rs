@@ -30,6 +30,17 @@ pub struct CoreModel {
 }
 
 impl CoreModel {
+    /// A core whose service times were measured with all that they contain: one thread that is always awake.
+    pub const PLAIN: CoreModel = CoreModel {
+        threads: 1,
+        alone: 1.0,
+        beside: 1.0,
+        linger: None,
+        wake: 0,
+        context_switch: 0,
+        contention: 0.0,
+    };
+
     /// The cores of a kind of node. Without `sleep` host cores stay awake.
     pub fn new(kind: NodeKind, guesses: &Guesses, sleep: bool) -> CoreModel {
         let nanos = |us: f64| (us * 1e3).round() as u64;

@@ -9,6 +9,7 @@ pub mod cores;
 pub mod guesses;
 pub mod interconnect;
 pub mod link;
+pub mod measured;
 pub mod network;
 pub mod pcie;
 pub mod power;

@@ -11,8 +11,12 @@ pub(crate) struct Request {
     pub start: i64,
     /// Weight of its work so far in nanojoules; see [`crate::energy`].
     pub weight_nj: f64,
-    /// Messages in flight.
+    /// Latency, when it is answered.
+    pub latency: u64,
+    /// Messages in flight, the answer included.
     pub open: u32,
+    /// Its answer has left.
+    pub is_answered: bool,
     /// Slot of its key.
     pub slot: u16,
     /// Its client has given up.

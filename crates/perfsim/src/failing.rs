@@ -133,14 +133,11 @@ impl Simulator {
     /// The client of a message's request gives up.
     fn give_up(&mut self, id: u32) {
         let of = self.messages[id].of;
-        let was_answered = self.messages[id].what == What::Reply;
         self.messages.remove(id);
         let request = &mut self.requests[of];
         request.has_failed = true;
-        request.open -= u32::from(!was_answered);
-        if request.open == 0 {
-            self.end_failed(of);
-        }
+        request.open -= 1;
+        self.end_if_over(of);
     }
 
     /// The last message of a request whose client has given up has ended.

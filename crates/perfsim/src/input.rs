@@ -3,8 +3,9 @@
 use crate::faults::Fault;
 use e3_hardware::Guesses;
 use e3_hardware::interconnect::Interconnect;
+use e3_hardware::measured::Measured;
 use e3_hardware::service_time::ServiceTimeError;
-use e3_model::{Application, NodeId, Profile, Topology};
+use e3_model::{Application, NodeId, Profile, ServiceId, Topology};
 use e3_placement::Placement;
 use e3_power::{IdleServers, UnknownSystem};
 use std::collections::BTreeMap;
@@ -45,6 +46,11 @@ pub struct Options {
     pub idle_servers: IdleServers,
     /// What fails.
     pub faults: Vec<Fault>,
+    /// A machine that was measured, instead of the models of cores and hops.
+    pub machine: Option<Measured>,
+    /// The service that answers the client, if the answer does not wait for all messages of the request. A
+    /// request that does not reach it is answered when its last message is committed.
+    pub answered_by: Option<ServiceId>,
 }
 
 impl Default for Options {
@@ -57,6 +63,8 @@ impl Default for Options {
             host_port: HostPort::Shared,
             idle_servers: IdleServers::On,
             faults: Vec::new(),
+            machine: None,
+            answered_by: None,
         }
     }
 }

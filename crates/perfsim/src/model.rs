@@ -140,7 +140,10 @@ impl Model {
         let power = PowerModel::paper();
         let options = input.options.clone();
         let kinds = [NodeKind::Host, NodeKind::SmartNic];
-        let cores = kinds.map(|k| CoreModel::new(k, &options.guesses, options.sleep));
+        let cores = kinds.map(|k| match options.machine {
+            Some(_) => CoreModel::PLAIN,
+            None => CoreModel::new(k, &options.guesses, options.sleep),
+        });
         let (mut nodes, mut servers) = nodes(input, &cores, &power)?;
         let services = services(input, &nodes)?;
         let (shards, backups, pinned) = shards(input, &services, &mut nodes)?;
@@ -174,7 +177,11 @@ impl Model {
             latency_max_ns: input.app.spec.objective.latency.0,
             request_bytes: input.request_bytes,
             rack_gbps: rack_gbps.into_iter().fold(0.0, f64::max),
-            hops_us: hops.map(|hop| hop.latency_us(&options.guesses)),
+            hops_us: hops.map(|hop| match (&options.machine, hop) {
+                (Some(_), Hop::Local) => 0.0,
+                (Some(machine), _) => machine.hop_ns as f64 / 1e3,
+                (None, hop) => hop.latency_us(&options.guesses),
+            }),
             between_racks_us: between_racks_us(&options.guesses),
             options,
         })
@@ -197,6 +204,9 @@ impl Model {
     #[inline]
     pub fn client_ns(&self, node: u32) -> u64 {
         let kind = self.nodes[node as usize].kind;
+        if let Some(machine) = &self.options.machine {
+            return machine.client_ns(kind);
+        }
         let hop = Hop::of(NodeKind::Host, kind, false, false);
         (self.hops_us[hop as usize] * 1e3) as u64
     }
@@ -253,6 +263,16 @@ impl Model {
             backups: backups.len() as u8,
         };
         self.backups.extend(backups);
+    }
+
+    /// Latency of an answer from the node where it is made. On a machine that was measured it passes the
+    /// node of the ingress shard, as in the product.
+    #[inline]
+    pub fn answer_ns(&self, from: u32, ingress: u32) -> u64 {
+        match &self.options.machine {
+            Some(machine) if from != ingress => machine.hop_ns + self.client_ns(ingress),
+            Some(_) | None => self.client_ns(from),
+        }
     }
 
     /// Bytes of memory.

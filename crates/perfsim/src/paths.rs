@@ -190,7 +190,7 @@ impl Simulator {
         let time = (f64::from(bytes) * ns_per_byte).max(card_ns) as u64;
         let left = port.tx.push(self.now, time);
         if what == What::Reply {
-            let reached = left + self.model.client_ns(from);
+            let reached = left + self.model.answer_ns(from, self.ingress_node(id));
             return self.answer(id, reached);
         }
         let (_, us) = self.model.hop(from, to);

@@ -22,7 +22,7 @@ use crate::report::{Report, Sample, Span};
 use crate::threads::Threads;
 use crate::totals::Totals;
 use e3_model::limits::SLOTS;
-use e3_model::{Nanos, Slot};
+use e3_model::{Nanos, ServiceId, Slot};
 use e3_random::Random;
 
 /// How a run goes.
@@ -192,7 +192,9 @@ impl Simulator {
         let request = self.requests.add(Request {
             start: self.now as i64 - self.model.client_ns(to) as i64,
             weight_nj: 0.0,
+            latency: 0,
             open: 1,
+            is_answered: false,
             slot,
             has_failed: false,
         });
@@ -307,32 +309,61 @@ impl Simulator {
         }
         let request = &mut self.requests[message.of];
         request.open -= 1;
-        if request.open == 0 && request.has_failed {
-            self.messages.remove(id);
-            self.end_failed(message.of);
-        } else if request.open == 0 {
+        let answers = self.model.options.answered_by == Some(ServiceId(message.service));
+        let waits = !request.is_answered && !request.has_failed;
+        if waits && (answers || request.open == 0) {
+            request.is_answered = true;
+            request.open += 1;
             let answer = &mut self.messages[id];
             answer.what = What::Reply;
             answer.from = message.to;
             answer.to = slot.into();
-            self.depart(id);
-        } else {
-            self.messages.remove(id);
+            return self.depart(id);
         }
+        self.messages.remove(id);
+        self.end_if_over(message.of);
+    }
+
+    /// The node of the ingress shard of a message's request.
+    pub(crate) fn ingress_node(&self, id: u32) -> u32 {
+        let slot = self.requests[self.messages[id].of].slot;
+        let shard = self.shard(self.model.ingress, slot);
+        self.model.shards[shard as usize].primary.node
     }
 
     /// The answer of a request has left its last node and reaches the client at a time.
-    pub(crate) fn answer(&mut self, id: u32, at: u64) {
+    pub(crate) fn answer(&mut self, id: u32, mut at: u64) {
         let of = self.messages[id].of;
-        let request = self.requests[of];
         self.messages.remove(id);
+        if let Some(machine) = &self.model.options.machine {
+            at += machine.tail.sample(&mut self.random);
+        }
+        let request = &mut self.requests[of];
+        request.latency = (at as i64 - request.start) as u64;
+        request.open -= 1;
+        self.end_if_over(of);
+    }
+
+    /// Removes a request of which no message is left.
+    pub(crate) fn end_if_over(&mut self, of: u32) {
+        let request = self.requests[of];
+        match request.open {
+            0 if request.has_failed => self.end_failed(of),
+            0 => self.finish(of),
+            _ => (),
+        }
+    }
+
+    /// A request is answered and all of its messages are committed.
+    fn finish(&mut self, of: u32) {
+        let request = self.requests[of];
         self.requests.remove(of);
         self.totals.done += 1;
         if request.start < self.run.warm_up.0 as i64 {
             self.totals.other_weight_nj += request.weight_nj;
             return;
         }
-        let latency = (at as i64 - request.start) as u64;
+        let latency = request.latency;
         self.totals.latency.saturating_record(latency);
         self.totals.latency_sum += latency as f64;
         self.totals.late += u64::from(latency > self.model.latency_max_ns);

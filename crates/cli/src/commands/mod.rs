@@ -35,6 +35,7 @@ mod schema;
 mod secret;
 mod sim;
 mod token;
+mod twin;
 mod up;
 mod upgrade;
 
@@ -124,6 +125,8 @@ pub enum Command {
     Place(place::Place),
     /// Predict throughput, latency and joules of an application on a cluster by simulation
     Sim(sim::Sim),
+    /// Compare what the simulator predicts for an application with what a cluster on this machine does
+    Twin(twin::Twin),
     /// Check that this machine has what E3 needs, and show how to fix what is missing
     Doctor(doctor::Doctor),
     /// Print the JSON schema of a document kind
@@ -178,6 +181,7 @@ impl Command {
             Command::Logs(args) => logs::run(&args, settings),
             Command::Place(args) => place::run(&args, settings),
             Command::Sim(args) => sim::run(&args, settings),
+            Command::Twin(args) => twin::run(&args, settings),
             Command::Doctor(args) => doctor::run(&args, settings),
             Command::Schema(args) => schema::run(&args),
             Command::Completions(args) => completions::run(&args, Cli::command()),

@@ -27,7 +27,7 @@ macro_rules! topologies {
         [$(($name, include_str!(concat!("../../../../topologies/", $name, ".yaml")))),*]
     };
 }
-const TOPOLOGIES: [(&str, &str); 10] = topologies![
+const TOPOLOGIES: [(&str, &str); 12] = topologies![
     "3x-type1",
     "3x-beefy",
     "1x-type1",
@@ -37,7 +37,9 @@ const TOPOLOGIES: [(&str, &str); 10] = topologies![
     "2x-type2",
     "1x-superbeefy",
     "starvation",
-    "day"
+    "day",
+    "twin-host",
+    "twin-smartnic"
 ];
 macro_rules! assets {
     ($($name:literal),*) => {

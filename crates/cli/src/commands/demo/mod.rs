@@ -1,7 +1,7 @@
 //! `e3 demo`: starts a cluster of its own, deploys an application, sends load, reports, and removes
 //! the cluster.
 
-mod cluster;
+pub mod cluster;
 mod day;
 mod model;
 mod report;
