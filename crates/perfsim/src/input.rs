@@ -5,7 +5,7 @@ use e3_hardware::interconnect::Interconnect;
 use e3_hardware::service_time::ServiceTimeError;
 use e3_model::{Application, NodeId, Profile, Topology};
 use e3_placement::Placement;
-use e3_power::{IdleServers, UnknownSystem};
+use e3_power::{IdleServers, PowerModel, UnknownSystem};
 use std::collections::BTreeMap;
 
 /// How messages for a stateless service find a hardware thread.
@@ -42,6 +42,8 @@ pub struct Options {
     pub host_port: HostPort,
     /// What servers without an instance do.
     pub idle_servers: IdleServers,
+    /// What servers draw.
+    pub power: PowerModel,
 }
 
 impl Default for Options {
@@ -53,6 +55,7 @@ impl Default for Options {
             steering: Steering::RoundRobin,
             host_port: HostPort::Shared,
             idle_servers: IdleServers::On,
+            power: PowerModel::paper(),
         }
     }
 }
