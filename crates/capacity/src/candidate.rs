@@ -125,7 +125,17 @@ impl Candidate {
 
     /// Whether it has nodes of this kind.
     pub fn has(&self, kind: NodeKind) -> bool {
-        self.block.iter().flat_map(|s| &s.nodes).any(|n| n.kind == kind)
+        self.block
+            .iter()
+            .flat_map(|s| &s.nodes)
+            .any(|n| n.kind == kind)
+    }
+
+    /// Cores of this kind in a block.
+    pub fn cores(&self, kind: NodeKind) -> f64 {
+        let nodes = self.block.iter().flat_map(|s| &s.nodes);
+        let cores = nodes.filter(|n| n.kind == kind).map(|n| f64::from(n.cores));
+        cores.sum()
     }
 
     /// A cluster of so many blocks, in racks.
@@ -230,7 +240,12 @@ mod tests {
     fn blocks_make_racks_of_forty_servers_with_names_of_their_own() {
         let candidate = Candidate::of_type("type1-smartnic").unwrap();
         let topology = candidate.topology(45);
-        let sizes: Vec<usize> = topology.spec.racks.iter().map(|r| r.servers.len()).collect();
+        let sizes: Vec<usize> = topology
+            .spec
+            .racks
+            .iter()
+            .map(|r| r.servers.len())
+            .collect();
         assert_eq!(sizes, [40, 5]);
         let mut names: Vec<_> = topology.nodes().map(|n| n.node.name.clone()).collect();
         assert_eq!(names[0], "s1-host0");
@@ -259,10 +274,14 @@ mod tests {
         let mut mixed = Candidate::of_type("Beefy").unwrap().topology(1);
         let epyc = Candidate::of_type("epyc-9354").unwrap().topology(1);
         mixed.spec.racks.extend(epyc.spec.racks);
-        let refused = Candidate::of_topology("mixed", &mixed).unwrap_err().to_string();
+        let refused = Candidate::of_topology("mixed", &mixed)
+            .unwrap_err()
+            .to_string();
         assert!(refused.contains("Beefy and epyc-9354"), "{refused}");
         mixed.spec.racks[0].servers[0].system = "Abacus".into();
-        let refused = Candidate::of_topology("mixed", &mixed).unwrap_err().to_string();
+        let refused = Candidate::of_topology("mixed", &mixed)
+            .unwrap_err()
+            .to_string();
         assert!(refused.contains("of system \"Abacus\""), "{refused}");
     }
 }

@@ -1,5 +1,6 @@
 //! Which candidate is cheapest when, and what moves that.
 
+use crate::closed::Subject;
 use crate::cost::{break_even_price, break_even_years, cost_efficiency};
 use crate::inputs::Settings;
 use crate::limits::{LOADS, PRICES, YEARS_COMPARED};
@@ -9,7 +10,7 @@ use crate::report::{
     Assumption, BreakEven, CandidateReport, Figure, Figures, Grid, GridRow, LoadRow, Plan,
     SensitivityEnd, SensitivityRow,
 };
-use crate::sizing::Subject;
+
 use e3_hardware::guesses::GUESSES;
 use e3_hardware::servers::Quantity;
 use e3_hardware::{Estimate, Origin};
@@ -28,7 +29,10 @@ pub(crate) struct Compared<'a> {
 
 /// Index of the lowest value; of equal ones the first.
 fn lowest(values: &[Option<f64>]) -> Option<usize> {
-    let known = values.iter().enumerate().filter_map(|(at, v)| Some((at, (*v)?)));
+    let known = values
+        .iter()
+        .enumerate()
+        .filter_map(|(at, v)| Some((at, (*v)?)));
     let least = known.reduce(|a, b| if b.1 < a.1 { b } else { a });
     least.map(|(at, _)| at)
 }
@@ -83,7 +87,7 @@ impl Compared<'_> {
             figure: Figure {
                 estimate,
                 unit,
-                from: Origin::Given,
+                from: Origin::Assumed,
             },
         };
         vec![
@@ -94,7 +98,12 @@ impl Compared<'_> {
         ]
     }
 
-    fn candidate(&self, at: usize, entry: &Entry<'_>, central: Option<&Outputs>) -> CandidateReport {
+    fn candidate(
+        &self,
+        at: usize,
+        entry: &Entry<'_>,
+        central: Option<&Outputs>,
+    ) -> CandidateReport {
         let candidate = &entry.entrant.candidate;
         let times = entry.entrant.service_times();
         let speed = |kind| {
@@ -143,6 +152,7 @@ impl Compared<'_> {
             p99_ms: sized.p99_us / 1e3,
             knee_rps: sized.knee_rps,
             bottleneck: sized.bottleneck.clone(),
+            shards: sized.shards.iter().cloned().collect(),
             fails_at: self.fails_at(at),
         })
     }
@@ -164,7 +174,9 @@ impl Compared<'_> {
     /// What a candidate's figure is at the ends of all inputs.
     fn ends(&self, at: usize, of: fn(&Outputs) -> f64) -> impl Iterator<Item = [Option<f64>; 2]> {
         let end = move |outputs: &Vec<Option<Outputs>>| outputs[at].as_ref().map(of);
-        self.varied.iter().map(move |v| [end(&v.ends[0]), end(&v.ends[1])])
+        self.varied
+            .iter()
+            .map(move |v| [end(&v.ends[0]), end(&v.ends[1])])
     }
 
     /// Range of a figure: the effects of the inputs are independent, so their squares add up.
@@ -281,7 +293,7 @@ impl Compared<'_> {
         let s = self.settings;
         let candidate = |at: usize| &self.entries[at].entrant.candidate;
         let of = |name: &str, at: usize, q: Quantity| (name.into(), Some(at), q.estimate, q.from);
-        let given = |name: &str, e: Estimate| (name.into(), None, e, Origin::Given);
+        let given = |name: &str, e: Estimate| (name.into(), None, e, Origin::Assumed);
         match input {
             Input::Price => given("price of electricity, $/kWh", s.price_usd_kwh),
             Input::Carbon => given("carbon intensity, g/kWh", s.carbon_g_kwh),

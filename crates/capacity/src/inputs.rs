@@ -24,6 +24,8 @@ pub struct Settings {
     pub pue: Estimate,
     /// Average load over the planned one.
     pub utilisation: Estimate,
+    /// Services may get more shards than the manifest gives them.
+    pub grow_shards: bool,
     /// Of the simulator.
     pub seed: u64,
     /// Requests of one simulation.
@@ -102,7 +104,12 @@ impl Settings {
         range("power usage effectiveness", &self.pue, PUE, "")?;
         range("utilisation", &self.utilisation, UTILISATION, "")?;
         let requests = (REQUESTS.0 as f64, REQUESTS.1 as f64);
-        bounded("requests of a simulation", self.requests as f64, requests, "")
+        bounded(
+            "requests of a simulation",
+            self.requests as f64,
+            requests,
+            "",
+        )
     }
 
     /// Average load in requests per second, before `utilisation`.
@@ -138,7 +145,7 @@ fn range(
     unit: &'static str,
 ) -> Result<(), InputError> {
     let Estimate { low, value, high } = *estimate;
-    for end in [low, value, high] {
+    for end in [value, low, high] {
         bounded(what, end, bounds, unit)?;
     }
     match low <= value && value <= high {
@@ -166,6 +173,7 @@ mod tests {
             carbon_g_kwh: Estimate::exact(400.0),
             pue: Estimate::exact(1.0),
             utilisation: Estimate::exact(1.0),
+            grow_shards: false,
             seed: 1,
             requests: 2_000,
         }

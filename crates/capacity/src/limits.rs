@@ -27,8 +27,18 @@ pub const REQUESTS: (u64, u64) = (1_000, 1_000_000);
 /// Requests of one simulation if nothing says otherwise: 200 of them are beyond p99.
 pub const REQUESTS_DEFAULT: u64 = 20_000;
 
-/// Sizes of a cluster that the simulator tries above that of the closed form, in servers more.
-pub const SIMULATED_STEPS: [usize; 5] = [0, 1, 2, 4, 8];
+/// What is tried one after the other until the simulator carries the load: by which factor the closed form gets more
+/// load, and by which factor services get more shards than one at the knee needs, where they may.
+pub const STEPS: [(f64, f64); 6] = [
+    (1.0, 1.0),
+    (1.0, 1.5),
+    (1.25, 1.5),
+    (1.5, 1.5),
+    (2.0, 1.5),
+    (3.0, 1.5),
+];
+/// Instances of an application with more shards than the manifest gives it.
+pub const INSTANCES_MAX: u64 = 1_000;
 /// Loads at which all candidates are compared, as factors of the planned one.
 pub const LOADS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 /// Prices of electricity at which they are compared, as factors of the given one.
@@ -37,6 +47,6 @@ pub const PRICES: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 pub const YEARS_COMPARED: [f64; 5] = [1.0, 2.0, 3.0, 5.0, 10.0];
 
 const _: () = assert!(LOADS[2] == 1.0 && PRICES[2] == 1.0);
-const _: () = assert!(SERVERS_MAX > SIMULATED_STEPS[SIMULATED_STEPS.len() - 1]);
+const _: () = assert!(STEPS[0].0 == 1.0 && STEPS[0].1 == 1.0);
 // The longest simulation, that of the least load, is one that the simulator accepts.
 const _: () = assert!(REQUESTS.0 as f64 / (LOAD_RPS.0 * LOADS[0]) * 1e9 < DURATION_MAX.0 as f64);

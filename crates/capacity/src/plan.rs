@@ -5,16 +5,18 @@
 //! of the simulator, speed of cores) are sized and simulated again.
 
 use crate::candidate::Candidate;
+use crate::closed::{Case, Lack, Subject};
 use crate::compare::Compared;
 use crate::inputs::{InputError, Settings};
 use crate::limits::{CANDIDATES_MAX, LOADS};
 use crate::outputs::{Block, Operating, Outputs, World};
 use crate::report::Plan;
-use crate::sizing::{Case, Lack, Sized, Subject, day_watts, size};
+use crate::sizing::{Sized, Sizer};
 use e3_hardware::guesses::{GUESSES, Guesses};
 use e3_hardware::{Estimate, Origin};
 use e3_model::{Application, NodeKind, Profile};
 use e3_perfsim::ModelError;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 /// A candidate with the profiles that count on it.
@@ -83,6 +85,8 @@ pub(crate) struct Entry<'a> {
     pub sized: Vec<Result<Sized, Lack>>,
     /// At the planned load.
     pub operating: Option<Operating>,
+    /// Which found that, and keeps the clusters of the closed form.
+    pub sizer: Option<RefCell<Sizer<'a>>>,
     /// Average power above idle over that at the peak.
     pub day_part: f64,
 }
@@ -117,6 +121,7 @@ pub fn plan(
         visits,
         request_bytes,
         p99_us: settings.p99_ms.map_or(objective_us, |ms| ms * 1e3),
+        grow_shards: settings.grow_shards,
         seed: settings.seed,
         requests: settings.requests,
     };
@@ -174,9 +179,9 @@ impl Entrant {
         }
     }
 
-    fn case(&self, guesses: &Guesses) -> Case<'_> {
+    fn case(&self) -> Case<'_> {
         let speed = |kind| self.speed(kind).value;
-        Case::new(&self.candidate, &self.profiles, guesses, speed)
+        Case::new(&self.candidate, &self.profiles, speed)
     }
 }
 
@@ -194,37 +199,50 @@ impl Settings {
 
 impl<'a> Planner<'a> {
     /// Sizes a candidate at all loads. A larger load begins with the servers of the one before.
-    fn enter(&self, entrant: &'a Entrant) -> Result<Entry<'a>, PlanError> {
-        let case = entrant.case(&Guesses::default());
+    fn enter(&'a self, entrant: &'a Entrant) -> Result<Entry<'a>, PlanError> {
+        let guesses = Guesses::default();
         let mut sized: Vec<Result<Sized, Lack>> = Vec::new();
-        let mut from = 1;
-        for factor in LOADS {
+        let (mut from, mut hint) = (1, 0);
+        let mut entry = Entry {
+            entrant,
+            sized: Vec::new(),
+            operating: None,
+            sizer: None,
+            day_part: 1.0,
+        };
+        for (at, factor) in LOADS.into_iter().enumerate() {
             let load_rps = self.settings.load_rps * factor;
-            let found = size(&self.subject, &case, load_rps, from)?;
+            let mut sizer = Sizer::new(&self.subject, entrant.case(), load_rps, from);
+            let found = sizer.size(&guesses, hint)?;
             if let Ok(found) = &found {
-                from = found.blocks;
+                (from, hint) = (found.blocks, found.step);
+                if at == planned() {
+                    entry.day_part = self.day_part(entrant, &mut sizer, found)?;
+                    entry.operating = Some(entry.operating(found));
+                }
+            }
+            if at == planned() {
+                entry.sizer = Some(RefCell::new(sizer));
             }
             sized.push(found);
         }
-        let mut entry = Entry {
-            entrant,
-            sized,
-            operating: None,
-            day_part: 1.0,
-        };
-        if let Ok(found) = &entry.sized[planned()] {
-            let block = entrant.block();
-            let blocks = found.blocks as f64;
-            let active = Operating::active(&block, blocks, found.watts);
-            if let Some(trough_rps) = self.settings.trough_rps {
-                let rates = (self.settings.load_rps, trough_rps);
-                let watts = day_watts(&self.subject, &case, rates, found.blocks)?;
-                let average = watts.map(|w| Operating::active(&block, blocks, w));
-                entry.day_part = average.map_or(1.0, |average| average / active);
-            }
-            entry.operating = Some(entry.operating(found));
-        }
+        entry.sized = sized;
         Ok(entry)
+    }
+
+    /// Average power above idle over that at the peak.
+    fn day_part(
+        &self,
+        entrant: &Entrant,
+        sizer: &mut Sizer<'_>,
+        found: &Sized,
+    ) -> Result<f64, PlanError> {
+        let Some(trough_rps) = self.settings.trough_rps else {
+            return Ok(1.0);
+        };
+        let active = |watts| Operating::active(&entrant.block(), found.blocks as f64, watts);
+        let average = sizer.day_watts(&Guesses::default(), found, trough_rps)?;
+        Ok(average.map_or(1.0, |watts| active(watts) / active(found.watts)))
     }
 
     /// All inputs whose value is uncertain and matters.
@@ -245,10 +263,7 @@ impl<'a> Planner<'a> {
                 continue;
             }
             let c = &entry.entrant.candidate;
-            add(
-                Input::HardwarePrice(at),
-                c.price_usd().estimate.is_exact(),
-            );
+            add(Input::HardwarePrice(at), c.price_usd().estimate.is_exact());
             add(Input::IdlePower(at), c.idle_w().estimate.is_exact());
             add(Input::PeakPower(at), c.peak_w().estimate.is_exact());
             for kind in [NodeKind::Host, NodeKind::SmartNic] {
@@ -312,6 +327,7 @@ impl<'a> Planner<'a> {
         let s = self.settings;
         let (mut block, mut world) = (entry.entrant.block(), s.world());
         let candidate = &entry.entrant.candidate;
+        let step = entry.sized[planned()].as_ref().map_or(0, |s| s.step);
         match input {
             Input::Price => world.price_usd_kwh = end.of(&s.price_usd_kwh),
             Input::Carbon => world.carbon_g_kwh = end.of(&s.carbon_g_kwh),
@@ -328,19 +344,25 @@ impl<'a> Planner<'a> {
                     true => end.of(&entrant.speed(k)),
                     false => entrant.speed(k).value,
                 };
-                let case = Case::new(candidate, &entrant.profiles, &Guesses::default(), speed);
-                let found = size(&self.subject, &case, s.load_rps, 1)?;
+                let case = Case::new(candidate, &entrant.profiles, speed);
+                let mut sizer = Sizer::new(&self.subject, case, s.load_rps, 1);
+                let found = sizer.size(&Guesses::default(), step)?;
                 let Ok(found) = found else { return Ok(None) };
                 operating = entry.operating(&found);
             }
             Input::Guess(of) if self.matters(GUESSES[of].name, entry) => {
                 let guess = &GUESSES[of];
                 let mut guesses = Guesses::default();
-                let value = if end == End::Low { guess.low } else { guess.high };
+                let value = if end == End::Low {
+                    guess.low
+                } else {
+                    guess.high
+                };
                 guesses.set(guess.name, value).expect("within its range");
-                let from = entry.sized[planned()].as_ref().map_or(1, |s| s.blocks_closed);
-                let case = entry.entrant.case(&guesses);
-                let Ok(found) = size(&self.subject, &case, s.load_rps, from)? else {
+                let Some(sizer) = &entry.sizer else {
+                    return Ok(None);
+                };
+                let Ok(found) = sizer.borrow_mut().size(&guesses, step)? else {
                     return Ok(None);
                 };
                 operating = entry.operating(&found);

@@ -2,6 +2,7 @@
 
 use e3_hardware::{Estimate, Origin};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// A figure.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
@@ -106,6 +107,8 @@ pub struct Figures {
     pub knee_rps: f64,
     /// What is used most at the peak load.
     pub bottleneck: String,
+    /// Services that need more shards than the manifest gives them, and how many.
+    pub shards: BTreeMap<String, u16>,
     /// Ends of inputs at which no number of servers carries the load. They are not in the ranges.
     pub fails_at: Vec<String>,
 }

@@ -25,8 +25,8 @@ pub enum Origin {
     DataSheet,
     /// The maker's list price.
     ListPrice,
-    /// Given by the user.
-    Given,
+    /// Given by the user, or a default.
+    Assumed,
     /// From a model.
     Modelled,
     /// Nobody states it.
@@ -89,7 +89,7 @@ impl Origin {
             Origin::Paper => "paper",
             Origin::DataSheet => "data sheet",
             Origin::ListPrice => "list price",
-            Origin::Given => "given",
+            Origin::Assumed => "assumed",
             Origin::Modelled => "modelled",
             Origin::Guess => "guess",
         }
