@@ -16,7 +16,6 @@ use e3_hardware::guesses::{GUESSES, Guesses};
 use e3_hardware::{Estimate, Origin};
 use e3_model::{Application, NodeKind, Profile};
 use e3_perfsim::ModelError;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 /// A candidate with the profiles that count on it.
@@ -86,7 +85,7 @@ pub(crate) struct Entry<'a> {
     /// At the planned load.
     pub operating: Option<Operating>,
     /// Which found that, and keeps the clusters of the closed form.
-    pub sizer: Option<RefCell<Sizer<'a>>>,
+    pub sizer: Option<Sizer<'a>>,
     /// Average power above idle over that at the peak.
     pub day_part: f64,
 }
@@ -212,17 +211,17 @@ impl<'a> Planner<'a> {
         };
         for (at, factor) in LOADS.into_iter().enumerate() {
             let load_rps = self.settings.load_rps * factor;
-            let mut sizer = Sizer::new(&self.subject, entrant.case(), load_rps, from);
+            let sizer = Sizer::new(&self.subject, entrant.case(), load_rps, from);
             let found = sizer.size(&guesses, hint)?;
             if let Ok(found) = &found {
                 (from, hint) = (found.blocks, found.step);
                 if at == planned() {
-                    entry.day_part = self.day_part(entrant, &mut sizer, found)?;
+                    entry.day_part = self.day_part(entrant, &sizer, found)?;
                     entry.operating = Some(entry.operating(found));
                 }
             }
             if at == planned() {
-                entry.sizer = Some(RefCell::new(sizer));
+                entry.sizer = Some(sizer);
             }
             sized.push(found);
         }
@@ -234,7 +233,7 @@ impl<'a> Planner<'a> {
     fn day_part(
         &self,
         entrant: &Entrant,
-        sizer: &mut Sizer<'_>,
+        sizer: &Sizer<'_>,
         found: &Sized,
     ) -> Result<f64, PlanError> {
         let Some(trough_rps) = self.settings.trough_rps else {
@@ -345,7 +344,7 @@ impl<'a> Planner<'a> {
                     false => entrant.speed(k).value,
                 };
                 let case = Case::new(candidate, &entrant.profiles, speed);
-                let mut sizer = Sizer::new(&self.subject, case, s.load_rps, 1);
+                let sizer = Sizer::new(&self.subject, case, s.load_rps, 1);
                 let found = sizer.size(&Guesses::default(), step)?;
                 let Ok(found) = found else { return Ok(None) };
                 operating = entry.operating(&found);
@@ -362,7 +361,7 @@ impl<'a> Planner<'a> {
                 let Some(sizer) = &entry.sizer else {
                     return Ok(None);
                 };
-                let Ok(found) = sizer.borrow_mut().size(&guesses, step)? else {
+                let Ok(found) = sizer.size(&guesses, step)? else {
                     return Ok(None);
                 };
                 operating = entry.operating(&found);

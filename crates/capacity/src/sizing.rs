@@ -10,6 +10,7 @@ use e3_hardware::Guesses;
 use e3_model::Nanos;
 use e3_perfsim::limits::DURATION_MAX;
 use e3_perfsim::{Input, Load, ModelError, NoController, Options, Report, Run, Simulator};
+use std::cell::OnceCell;
 
 /// A run lasts at least so many times the objective on p99: what is in flight at its end must be little against what was
 /// answered.
@@ -43,7 +44,7 @@ pub struct Sizer<'a> {
     case: Case<'a>,
     load_rps: f64,
     from: usize,
-    placed: Vec<Option<Result<Placed, Lack>>>,
+    placed: Vec<OnceCell<Result<Placed, Lack>>>,
 }
 
 impl<'a> Sizer<'a> {
@@ -54,14 +55,14 @@ impl<'a> Sizer<'a> {
             case,
             load_rps,
             from,
-            placed: STEPS.iter().map(|_| None).collect(),
+            placed: STEPS.iter().map(|_| OnceCell::new()).collect(),
         }
     }
 
     /// What the closed form finds in a step.
-    fn placed(&mut self, step: usize) -> Result<&Placed, Lack> {
+    fn placed(&self, step: usize) -> Result<&Placed, Lack> {
         let (headroom, margin) = STEPS[step];
-        let found = self.placed[step].get_or_insert_with(|| {
+        let found = self.placed[step].get_or_init(|| {
             let load_rps = self.load_rps * headroom;
             smallest(self.subject, &self.case, load_rps, margin, self.from)
         });
@@ -70,11 +71,7 @@ impl<'a> Sizer<'a> {
 
     /// The smallest cluster. The search begins with the step `hint`, which may have been enough for a like
     /// question. An error of the model concerns the application, whatever the servers are.
-    pub fn size(
-        &mut self,
-        guesses: &Guesses,
-        hint: usize,
-    ) -> Result<Result<Sized, Lack>, ModelError> {
+    pub fn size(&self, guesses: &Guesses, hint: usize) -> Result<Result<Sized, Lack>, ModelError> {
         let mut best = self.try_step(guesses, hint)?;
         if best.is_ok() {
             for step in (0..hint).rev() {
@@ -107,19 +104,13 @@ impl<'a> Sizer<'a> {
         step == 0 || self.subject.grow_shards || STEPS[step].0 > STEPS[step - 1].0
     }
 
-    fn try_step(
-        &mut self,
-        guesses: &Guesses,
-        step: usize,
-    ) -> Result<Result<Sized, Lack>, ModelError> {
-        let load_rps = self.load_rps;
-        if let Err(lack) = self.placed(step) {
-            return Ok(Err(lack));
-        }
-        let Some(Some(Ok(placed))) = self.placed.get(step) else {
-            unreachable!("it was placed")
+    fn try_step(&self, guesses: &Guesses, step: usize) -> Result<Result<Sized, Lack>, ModelError> {
+        let placed = match self.placed(step) {
+            Ok(placed) => placed,
+            Err(lack) => return Ok(Err(lack)),
         };
-        let report = self.simulate(placed, guesses, Load::Constant(load_rps), load_rps)?;
+        let load = Load::Constant(self.load_rps);
+        let report = self.simulate(placed, guesses, load, self.load_rps)?;
         if let Some(what) = self.objection(&report) {
             let servers = placed.blocks * self.case.candidate.servers_per_block();
             return Ok(Err(Lack::Simulated { servers, what }));
@@ -142,13 +133,13 @@ impl<'a> Sizer<'a> {
 
     /// Mean power in watts over a day of the cluster that was found.
     pub fn day_watts(
-        &mut self,
+        &self,
         guesses: &Guesses,
         sized: &Sized,
         trough_rps: f64,
     ) -> Result<Option<f64>, ModelError> {
         let peak_rps = self.load_rps;
-        let Some(Some(Ok(placed))) = self.placed.get(sized.step) else {
+        let Ok(placed) = self.placed(sized.step) else {
             return Ok(None);
         };
         let load = Load::Day {

@@ -67,7 +67,7 @@ fn sized(name: &str, load_rps: f64) -> Result<Sized, Lack> {
     };
     let speed = |kind: NodeKind| entrant.candidate.speed(kind).estimate.value;
     let case = Case::new(&entrant.candidate, &entrant.profiles, speed);
-    let mut sizer = Sizer::new(&subject, case, load_rps, 1);
+    let sizer = Sizer::new(&subject, case, load_rps, 1);
     sizer.size(&Guesses::default(), 0).unwrap()
 }
 
