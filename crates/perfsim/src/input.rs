@@ -7,7 +7,7 @@ use e3_hardware::measured::Measured;
 use e3_hardware::service_time::ServiceTimeError;
 use e3_model::{Application, NodeId, Profile, ServiceId, Topology};
 use e3_placement::Placement;
-use e3_power::{IdleServers, UnknownSystem};
+use e3_power::{IdleServers, PowerModel, UnknownSystem};
 use std::collections::BTreeMap;
 
 /// How messages for a stateless service find a hardware thread.
@@ -51,6 +51,8 @@ pub struct Options {
     /// The service that answers the client, if the answer does not wait for all messages of the request. A
     /// request that does not reach it is answered when its last message is committed.
     pub answered_by: Option<ServiceId>,
+    /// What servers draw.
+    pub power: PowerModel,
 }
 
 impl Default for Options {
@@ -65,6 +67,7 @@ impl Default for Options {
             faults: Vec::new(),
             machine: None,
             answered_by: None,
+            power: PowerModel::paper(),
         }
     }
 }

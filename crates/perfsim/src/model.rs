@@ -137,14 +137,13 @@ pub(crate) struct Model {
 impl Model {
     pub fn new(input: &Input<'_>) -> Result<Model, ModelError> {
         check(input)?;
-        let power = PowerModel::paper();
         let options = input.options.clone();
         let kinds = [NodeKind::Host, NodeKind::SmartNic];
         let cores = kinds.map(|k| match options.machine {
             Some(_) => CoreModel::PLAIN,
             None => CoreModel::new(k, &options.guesses, options.sleep),
         });
-        let (mut nodes, mut servers) = nodes(input, &cores, &power)?;
+        let (mut nodes, mut servers) = nodes(input, &cores, &options.power)?;
         let services = services(input, &nodes)?;
         let (shards, backups, pinned) = shards(input, &services, &mut nodes)?;
         for node in nodes.iter().filter(|n| n.used_from.is_some()) {

@@ -50,6 +50,11 @@ struct Before {
 impl Cluster {
     /// An empty cluster in which every node is a member.
     pub fn new(topology: &Topology) -> Cluster {
+        Cluster::with_power(topology, PowerModel::paper())
+    }
+
+    /// As [`Cluster::new`], with a power model that knows other systems too.
+    pub fn with_power(topology: &Topology, model: PowerModel) -> Cluster {
         let mut nodes = vec![NodeState::default(); topology.table_len()];
         let racks_of_servers = topology.spec.racks.iter().enumerate();
         let rack_of_server: Vec<usize> = racks_of_servers
@@ -89,7 +94,6 @@ impl Cluster {
         let names = order
             .iter()
             .map(|id: &NodeId| (nodes[id.index()].name.clone(), *id));
-        let model = PowerModel::paper();
         let all = topology.spec.racks.iter().flat_map(|rack| &rack.servers);
         let power = all.map(|server| {
             let parts = server.nodes.iter().map(|n| (n.kind, f64::from(n.cores)));

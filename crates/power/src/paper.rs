@@ -48,6 +48,8 @@ pub struct Table1Row {
 pub struct Table4Row {
     /// Name.
     pub system: String,
+    /// Price in dollars.
+    pub cost_usd: f64,
     /// Host cores.
     pub host_cores: f64,
     /// Cores of SmartNICs.
@@ -107,6 +109,7 @@ pub fn table4() -> Vec<Table4Row> {
     let rows = Rows::parse(TABLE4);
     let row = |line: &Vec<&str>| Table4Row {
         system: line[0].to_string(),
+        cost_usd: rows.number(line, "cost_usd"),
         host_cores: rows.number(line, "beefy_cores"),
         smartnic_cores: rows.number(line, "wimpy_cores"),
         idle_w: rows.number(line, "idle_w"),

@@ -142,6 +142,12 @@ impl PowerModel {
         }
     }
 
+    /// The model with another system, such as one of the present day.
+    pub fn with_system(mut self, name: &str, system: System) -> PowerModel {
+        self.systems.insert(name.to_string(), system);
+        self
+    }
+
     /// The fit of the host.
     pub fn host(&self) -> HostFit {
         self.host

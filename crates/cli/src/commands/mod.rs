@@ -25,6 +25,7 @@ mod node;
 mod orchestrator;
 mod pending;
 mod place;
+mod plan;
 mod profile;
 mod replay;
 mod restore;
@@ -127,6 +128,8 @@ pub enum Command {
     Sim(sim::Sim),
     /// Compare what the simulator predicts for an application with what a cluster on this machine does
     Twin(twin::Twin),
+    /// Plan capacity: servers, power, cost of ownership and CO2 of clusters that carry a load
+    Plan(plan::Plan),
     /// Check that this machine has what E3 needs, and show how to fix what is missing
     Doctor(doctor::Doctor),
     /// Print the JSON schema of a document kind
@@ -182,6 +185,7 @@ impl Command {
             Command::Place(args) => place::run(&args, settings),
             Command::Sim(args) => sim::run(&args, settings),
             Command::Twin(args) => twin::run(&args, settings),
+            Command::Plan(args) => plan::run(&args, settings),
             Command::Doctor(args) => doctor::run(&args, settings),
             Command::Schema(args) => schema::run(&args),
             Command::Completions(args) => completions::run(&args, Cli::command()),

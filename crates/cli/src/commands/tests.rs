@@ -32,6 +32,8 @@ fn commands_parse() {
         "e3 bench engine --json",
         "e3 bench sim",
         "e3 sim iot-ts --load -5",
+        "e3 plan iot-ts --candidates Beefy,Type1-SmartNIC --load 20000",
+        "e3 plan iot-ts --candidates Beefy --load 9000 --day 900 --price 0.05:0.1:0.3 --pue 1.3",
         "e3 sim iot-ts --sweep --no-topology-awareness",
         "e3 bench engine -o json",
         "e3 get instances --app a --node n",

@@ -138,10 +138,21 @@ fn find(name: &str, builtin: &[(&str, &str)]) -> Result<Text, Failure> {
     })
 }
 
-/// A topology by file or name.
-pub fn topology(name: &str) -> Result<(Text, Topology), Failure> {
+/// Names of the built-in topologies.
+pub fn topology_names() -> impl Iterator<Item = &'static str> {
+    TOPOLOGIES.iter().map(|(name, _)| *name)
+}
+
+/// A topology by file or name, whatever the systems of its servers are.
+pub fn any_topology(name: &str) -> Result<(Text, Topology), Failure> {
     let found = find(name, &TOPOLOGIES)?;
     let topology = parse_topology(&found.file, &found.text)?;
+    Ok((found, topology))
+}
+
+/// A topology by file or name.
+pub fn topology(name: &str) -> Result<(Text, Topology), Failure> {
+    let (found, topology) = any_topology(name)?;
     let power = e3_power::PowerModel::paper();
     let known: Vec<&str> = power.systems().keys().map(String::as_str).collect();
     e3_model::document::check_systems(&found.file, &found.text, &topology, &known)?;

@@ -427,7 +427,8 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
     output::show(format, &view, || view::run(&view, settings.paint()))
 }
 
-fn refused(error: &ModelError) -> Failure {
+/// An application that cannot be simulated, and what to do about it.
+pub fn refused(error: &ModelError) -> Failure {
     let failure = Failure::new(Exit::Input, error);
     let measure = "measure the service with e3 profile, and name the directory with --profiles";
     match error {
