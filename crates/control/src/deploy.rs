@@ -6,7 +6,7 @@ use crate::state::{AppState, Control};
 use crate::update::update;
 use e3_model::backup::{Part, Restored};
 use e3_model::plan::{AppPlan, ShardPlan};
-use e3_model::{AppId, Application, NodeKind, Profile, ServiceId, ShardId};
+use e3_model::{AppId, Application, Format, NodeKind, Profile, ServiceId, ShardId};
 use e3_placement::limits::REQUEST_BYTES_DEFAULT;
 use e3_placement::{Cluster, InstanceKey, Placement, Request, accept, admit, by_name, given};
 use std::collections::BTreeMap;
@@ -27,6 +27,9 @@ impl Control {
             restored,
             placed,
         } = *d;
+        if app.spec.services.iter().any(|s| !s.timers.is_empty()) {
+            self.check_format(Format::SERVICE_TIMERS, "timers in manifests")?;
+        }
         if let Some(restored) = restored {
             self.check_restore(app, restored)?;
         }

@@ -9,6 +9,7 @@ use e3_model::Timestamp;
 use e3_model::limits::PENDING_KEY_LEN_MAX;
 use e3_model::outbound::Destination;
 use e3_model::pending::{Pending, PendingKind, ShardPending, key_text};
+use e3_model::service_timer::shown_name;
 use e3_model::timer::When;
 
 impl Primary {
@@ -43,10 +44,10 @@ impl Primary {
         let last_failure = shard.counts.last_failure.clone();
         let mut pending = Pending {
             kind: PendingKind::Timer,
-            name: place.name.clone(),
+            name: shown_name(&place.name).into(),
             key: key_text(&place.key, PENDING_KEY_LEN_MAX),
             due_unix_ms: Some(set.next.since(Timestamp::ZERO).as_millis()),
-            repeats: None,
+            repeats: self.declared_schedule(cx, shard, place),
             to: None,
             attempts: failures,
             last_error: last_failure.filter(|_| failures > 0),
