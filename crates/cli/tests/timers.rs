@@ -7,6 +7,8 @@ mod http;
 
 use common::E3;
 use common::running::{kill, primary};
+use e3_clock::Clock;
+use e3_model::Timestamp;
 use http::Http;
 use serde_json::Value;
 
@@ -123,6 +125,53 @@ fn timers_on_disk_survive_a_stop_and_an_update() {
     });
     e3.until("the others are left", |e3| timers(e3) == 2);
     assert_eq!(told(&http, 0, "fired later"), "0");
+}
+
+#[test]
+fn timers_of_a_manifest_fire_once_through_a_kill_and_follow_an_update() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    e3.up();
+    let with = |timers: &str| {
+        let timers = format!("      timers: [{timers}]\n      stateful");
+        manifest("memory").replace("      stateful", &timers)
+    };
+    let refused = e3.run(&[
+        "deploy",
+        &e3.file("bad.yaml", &with("{name: t, every: 1ms}")),
+    ]);
+    assert_eq!(refused.code, 3, "{refused:?}");
+    let why = "bad.yaml:11: spec.services[0].timers[0].every: service \"alarm\": timer \"t\": every is 1ms, must \
+               be at least 1s and at most 8784h";
+    assert!(refused.err.contains(why), "{refused:?}");
+    let timers = "{name: t, every: 4s, key: k0}, {name: gone, every: 100h, key: k0}";
+    e3.good(&["deploy", &e3.file("alarm.yaml", &with(timers)), "--wait"]);
+    let http = Http::new(&e3);
+    let fired = || told(&http, 0, "fired t").parse::<u64>().unwrap();
+    // By the clock: at most once for each multiple of its period.
+    let periods = || Clock::new().now().since(Timestamp::ZERO).as_secs() / 4;
+    let (first, before) = (periods(), fired());
+    e3.until("it fires", |_| fired() > before);
+    kill(&e3, &primary(&e3, "alarm/alarm/0"));
+    let at_kill = fired();
+    e3.until("it fires at the successor", |_| fired() > at_kill + 1);
+    assert!(fired() - before <= periods() - first, "once at each time");
+    let row = |e3: &E3, name: &str| {
+        let shards = e3.json(&["get", "timers", "alarm"]);
+        let pending = shards[0]["pending"].as_array().cloned().unwrap_or_default();
+        let found = pending.into_iter().find(|p| p["name"] == name);
+        found.map(|p| (p["repeats"].clone(), p["dueUnixMs"].clone()))
+    };
+    let (repeats, due) = row(&e3, "gone").expect("it is set");
+    assert_eq!(repeats, "every 100h");
+    // What did not change keeps its time; the rest follows the manifest.
+    let kept = "{name: gone, every: 100h, key: k0}, {name: daily, cron: '0 3 * * *', key: k0}";
+    e3.good(&["deploy", &e3.file("alarm.yaml", &with(kept)), "--wait"]);
+    e3.until("the new one is set", |e3| row(e3, "daily").is_some());
+    assert_eq!(row(&e3, "gone").unwrap().1, due);
+    assert_eq!(row(&e3, "daily").unwrap().0, "0 3 * * *");
+    assert_eq!(row(&e3, "t"), None);
 }
 
 #[test]

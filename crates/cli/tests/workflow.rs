@@ -195,6 +195,37 @@ fn run(e3: &E3, payments: &Payments, order: &str, cents: u32, at: &str, victim: 
 }
 
 #[test]
+fn an_owner_sees_the_attempts_at_a_server_that_does_not_answer() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    e3.up();
+    // Nobody listens there.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let manifest = include_str!("../../../docs/examples/order.yaml")
+        .replace("127.0.0.1:8099", &address)
+        .replace("timeout-ms: \"10000\"", "timeout-ms: \"120000\"");
+    e3.good(&["deploy", &e3.file("order.yaml", &manifest), "--wait"]);
+    let http = Http::new(&e3);
+    told(&http, "shop", "supply stock apples 10");
+    told(&http, "o-1", "place apples 3 250");
+    e3.until("it was asked three times", |e3| {
+        let shards = e3.json(&["get", "timers", "order"]);
+        let all = shards.as_array().unwrap().iter();
+        let mut pending = all.flat_map(|shard| shard["pending"].as_array().unwrap());
+        pending.any(|p| {
+            let is_next = p["attempts"].as_u64() >= Some(3) && p["nextAttemptUnixMs"].is_u64();
+            is_next
+                && p["lastError"]
+                    .as_str()
+                    .is_some_and(|e| e.contains("refused"))
+        })
+    });
+}
+
+#[test]
 fn each_order_ends_in_one_of_two_states_though_a_node_is_killed_at_each_step() {
     let Some(e3) = E3::with_services() else {
         return;

@@ -6,7 +6,7 @@ use crate::state::{AppState, Control};
 use crate::update::update;
 use e3_model::backup::{Part, Restored};
 use e3_model::plan::{AppPlan, ShardPlan};
-use e3_model::{AppId, Application, NodeKind, Profile, ServiceId, ShardId};
+use e3_model::{AppId, Application, Format, NodeKind, Profile, ServiceId, ShardId};
 use e3_placement::limits::REQUEST_BYTES_DEFAULT;
 use e3_placement::{Cluster, InstanceKey, Placement, Request, accept, admit, by_name, given};
 use std::collections::BTreeMap;
@@ -28,6 +28,9 @@ impl Control {
             restored,
             placed,
         } = *d;
+        if app.spec.services.iter().any(|s| !s.timers.is_empty()) {
+            self.check_format(Format::SERVICE_TIMERS, "timers in manifests")?;
+        }
         if let Some(restored) = restored {
             self.check_restore(app, restored)?;
         }
@@ -125,9 +128,7 @@ impl Control {
     /// Whether an application can begin with the state of a backup: a part for each shard with state.
     fn check_restore(&self, app: &Application, restored: &Restored) -> Result<(), CommandError> {
         let name = &app.name;
-        if self.app_named(name).is_some() {
-            return Err(CommandError::Exists(name.clone()));
-        }
+        self.check_restored_name(name)?;
         let services = (0..).map(ServiceId).zip(&app.spec.services);
         let stateful = services.filter(|(_, spec)| spec.stateful);
         let expected: Vec<_> = stateful
@@ -141,6 +142,19 @@ impl Control {
                 found: restored.parts.len(),
                 expected: expected.len(),
             }),
+        }
+    }
+
+    /// Refuses a name for an application that begins with a backup, if there is one of this name.
+    pub fn check_restored_name(&self, name: &str) -> Result<(), CommandError> {
+        let Some(id) = self.app_named(name) else {
+            return Ok(());
+        };
+        let restored = self.apps[&id].plan.restored.as_ref();
+        let app = name.to_owned();
+        match restored.map_or(0, |restored| restored.parts.len()) {
+            0 => Err(CommandError::Exists(app)),
+            left => Err(CommandError::Restoring { app, left }),
         }
     }
 

@@ -14,6 +14,7 @@ mod cut;
 pub mod deliberate;
 mod deploy;
 mod drain;
+mod error;
 mod event_list;
 mod events;
 mod failover;

@@ -236,6 +236,7 @@ fn fixed_service_difference(old: &Service, new: &Service) -> Option<&'static str
         http: _,
         calls: _,
         publishes: _,
+        timers: _,
     } = new;
     [
         ("profile", old.profile == *profile),

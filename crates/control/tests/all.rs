@@ -18,6 +18,7 @@ mod placed;
 mod reach;
 mod recorded;
 mod reshard;
+mod restore_faults;
 mod rollback;
 mod scale;
 mod script;

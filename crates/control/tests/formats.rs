@@ -1,6 +1,6 @@
 //! The cluster's format: who may join, and when it is raised.
 
-use crate::script::{AT, CLUSTER, NODES, Script};
+use crate::script::{APP, AT, CLUSTER, NODES, Script};
 use e3_control::{Applied, Command, CommandError, Genesis};
 use e3_model::plan::NodeHello;
 use e3_model::{Format, Formats, NodeId};
@@ -109,6 +109,27 @@ fn a_node_without_the_format_of_the_cluster_is_refused() {
         "node s1-host cannot join: release \"0.9\" has formats 9 to 9, the cluster writes format 8; \
          raise the cluster's format first (e3 upgrade --finish)"
     );
+    s.check();
+}
+
+#[test]
+fn timers_in_a_manifest_need_the_format_whose_programs_know_them() {
+    let text = APP.replacen(
+        "      stateful: true",
+        "      timers: [{name: sweep, every: 5m}]\n      stateful: true",
+        1,
+    );
+    let mut s = Script::filled();
+    let refused = s.deploy_manifest(&text).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "timers in manifests need format 8, the cluster writes format 7; raise it first (e3 upgrade --finish)"
+    );
+    let mut s = upgraded();
+    raise(&mut s).unwrap();
+    assert_eq!(s.deploy_manifest(&text), Ok(Applied::Changed));
+    let app = &s.control.apps[&e3_model::AppId(1)];
+    assert_eq!(app.manifest().spec.services[0].timers.len(), 1);
     s.check();
 }
 

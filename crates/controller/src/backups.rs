@@ -99,9 +99,12 @@ pub(crate) async fn begin_restore(
 ) -> Result<Json<RestoreResponse>, Refusal> {
     let Json(request) = body.map_err(|e| bad_json(&e))?;
     let mut core = s.core();
-    if core.control.app_named(&request.app).is_some() {
-        let error = CommandError::Exists(request.app).to_string();
-        return Err(Refusal::new(StatusCode::CONFLICT, error).hint(EXISTS_HINT));
+    if let Err(error) = core.control.check_restored_name(&request.app) {
+        let refusal = Refusal::new(StatusCode::CONFLICT, error.to_string());
+        return Err(match error {
+            CommandError::Exists(_) => refusal.hint(EXISTS_HINT),
+            _ => refusal,
+        });
     }
     let now = core.clock.now();
     // Differs from all before: the clock does not go back, and one thread serves all.

@@ -32,6 +32,7 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::Moving { .. }
                 | CommandError::Busy { .. }
                 | CommandError::Exists(_)
+                | CommandError::Restoring { .. }
                 | CommandError::Waits { .. }
                 | CommandError::Resharding { .. }
                 | CommandError::Apart { .. }

@@ -148,7 +148,7 @@ pub(crate) fn check_entry(
         let is_of_slot = |change: &TimerChange| Slot::of(&change.key) == e.slot;
         must(
             e.timers.iter().all(is_of_slot),
-            "a partial confirmation of another slot",
+            "a timer of another slot in an entry of the primary's own",
         )?;
         return check_time(now, e.now);
     }

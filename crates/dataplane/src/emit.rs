@@ -5,6 +5,7 @@ use crate::deliberate::{self, Fault};
 use crate::limits::{ACK_DELAY, DEADLINE_AHEAD_MAX};
 use crate::shard::{Asked, Context, Effect, Shard, Turn, Waiting};
 use e3_invocation::Effects;
+use e3_model::service_timer::shown_name;
 use e3_model::timer::{TimerChange, When};
 use e3_model::{DropReason, MessageId, Nanos, NodeId, ShardKey, Slot, Timestamp, Via};
 use e3_wire::entry::{DeadLetter, Entry, Outcome, Output, Reply};
@@ -74,7 +75,7 @@ pub(crate) fn entry(
                 timer: waiting
                     .timer
                     .as_ref()
-                    .map_or_else(String::new, |t| t.name.clone()),
+                    .map_or_else(String::new, |t| shown_name(&t.name).to_owned()),
                 answer: waiting.answer,
                 topic: message.topic.clone(),
             });

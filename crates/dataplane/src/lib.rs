@@ -50,6 +50,6 @@ mod transfer;
 mod worker;
 
 pub use config::{Config, EmulatedCores};
-pub use outbound::HttpAsk;
+pub use outbound::{Attempts, HttpAsk};
 pub use recovery::{Recovery, RecoveryError};
 pub use worker::{Health, Kept, Output, Work, Worker};

@@ -54,6 +54,17 @@ pub struct HttpAsk {
     pub idempotency_key: String,
 }
 
+/// The attempts at an outbound request that has no answer.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Attempts {
+    /// How many were begun.
+    pub count: u32,
+    /// When the next one begins; none while one over HTTP is in flight, or if there is none.
+    pub next: Option<Timestamp>,
+    /// Why the last one that has ended brought no answer, if that is known.
+    pub last_error: Option<String>,
+}
+
 /// Outbound requests that a primary has in progress.
 #[derive(Debug)]
 pub(crate) struct Outbounds {
@@ -173,10 +184,21 @@ impl Outbounds {
         self.open.insert(id, open);
     }
 
-    /// How often a request was made, and whether whoever was asked had no room for it.
-    pub(crate) fn attempts(&self, id: RequestId) -> (u32, bool) {
-        let open = self.open.get(&id);
-        open.map_or((0, false), |open| (open.attempts, self.is_refused(id)))
+    /// How often a request to a service was made, when it is made again, and why.
+    pub(crate) fn attempts(&self, id: RequestId) -> Attempts {
+        let Some(open) = self.open.get(&id) else {
+            return Attempts::default();
+        };
+        let next = match open.progress {
+            Progress::Asked { retry_at, .. } => Some(retry_at),
+            Progress::Answered { .. } | Progress::Handling => None,
+        };
+        let refused = "whoever was asked had no room for it; it is asked again";
+        Attempts {
+            count: open.attempts,
+            next: next.filter(|at| *at < Timestamp::MAX),
+            last_error: self.is_refused(id).then(|| refused.into()),
+        }
     }
 
     /// A request that is to be made again now; none if there is none.

@@ -2,6 +2,7 @@
 //! the backups have them.
 
 mod calls;
+mod declared;
 mod duplicates;
 mod export;
 mod outbound;
@@ -26,6 +27,7 @@ use crate::shard::{Asked, Context, Effect, Shard, Turn, Waiting};
 use crate::streams::Streams;
 use e3_invocation::{Completion, HandlerError, Invocation, Outcome as Run};
 use e3_model::application::WhenAlone;
+use e3_model::service_timer::shown_name;
 use e3_model::{DropReason, Nanos, Timestamp};
 use e3_wire::entry::{Entry, Outcome};
 use e3_wire::message::Message;
@@ -47,6 +49,7 @@ pub(crate) struct Primary {
     timer: Option<Waiting>,
     outbounds: Outbounds,
     publications: Publications,
+    declared: declared::Declared,
     /// When it is woken next for a timer or an outbound request, if that is ahead.
     armed: Timestamp,
     /// With the executor, in the order in which they went there.
@@ -111,6 +114,7 @@ impl Primary {
             timer: None,
             outbounds: Outbounds::new(log.op),
             publications: Publications::new(&log.timers),
+            declared: declared::Declared::default(),
             armed: Timestamp::MAX,
             in_flight: VecDeque::new(),
             calls: calls::Calls::default(),
@@ -292,7 +296,10 @@ impl Primary {
             slot: message.slot,
             key: std::mem::take(&mut message.key),
             payload: std::mem::take(&mut message.payload),
-            timer: waiting.timer.as_ref().map(|timer| timer.name.clone()),
+            timer: waiting
+                .timer
+                .as_ref()
+                .map(|timer| shown_name(&timer.name).to_owned()),
             answer: waiting.answer,
             topic: message.topic.clone(),
             is_call: false,
@@ -422,6 +429,7 @@ impl Primary {
             emit(turn, &entry, Asked::by_entry(&entry), None, &[]);
         }
         self.end_outbound(turn.cx, turn.shard, &entry);
+        self.note_fired(&entry);
         self.streams.replicate(turn, &entry);
         self.export_entry(turn.effects, &entry);
         // Applied and sent: nobody reads the writes again.
@@ -436,6 +444,7 @@ impl Primary {
             release_at: self.done_at,
             retries: Vec::new(),
         });
+        self.plan_declared(turn);
         self.arm(turn);
         self.advance(turn);
     }
@@ -531,6 +540,7 @@ impl Primary {
         self.validate_timers(cx, shard, is_ready);
         self.validate_outbound(cx, shard);
         self.validate_publications(cx, shard);
+        self.validate_declared();
         self.validate_calls(cx, shard, is_ready);
         assert!(
             !self.can_release(cx, shard) || !self.may_serve(cx, shard),

@@ -9,6 +9,7 @@
 use crate::deliberate::{self, Fault};
 use crate::limits::{OUTBOUND_GRACE, TIMER_OVERHEAD_BYTES};
 use e3_model::limits::REQUEST_TIMERS_MAX;
+use e3_model::service_timer::is_marked;
 use e3_model::timer::{TimerChange, When, request};
 use e3_model::{Nanos, RequestId, ShardKey, Slot, Timestamp};
 use e3_wire::entry::Entry;
@@ -50,6 +51,8 @@ pub(crate) struct TimerTable {
     outbound: BTreeSet<OutboundPlace>,
     /// By key: its oldest publication.
     publications: BTreeSet<OutboundPlace>,
+    /// Timers that the manifest declares, or declared.
+    marked: BTreeSet<Rc<Place>>,
     bytes: usize,
 }
 
@@ -214,6 +217,9 @@ impl TimerTable {
         if pending.is_outbound() {
             self.outbound.insert((pending.seq, place.clone()));
         }
+        if is_marked(&place.name) {
+            self.marked.insert(place.clone());
+        }
         self.timers.insert(place, pending);
     }
 
@@ -227,6 +233,7 @@ impl TimerTable {
             let next = self.first_publication(&place);
             self.publications.extend(next);
         }
+        self.marked.remove(&place);
         self.by_time.remove(&(pending.next, place));
         Some(pending)
     }
@@ -376,6 +383,11 @@ impl TimerTable {
         self.publications.len()
     }
 
+    /// Timers of the manifest that are set, in their order.
+    pub(crate) fn marked(&self) -> impl Iterator<Item = &Rc<Place>> {
+        self.marked.iter()
+    }
+
     /// Timers that are set.
     pub(crate) fn len(&self) -> usize {
         self.timers.len()
@@ -396,6 +408,8 @@ impl TimerTable {
             .collect();
         assert_eq!(self.publications.len(), keys.len(), "publications");
         assert!(self.timers.is_empty() == (self.bytes == 0), "timers' bytes");
+        let marked = self.timers.keys().filter(|place| is_marked(&place.name));
+        assert!(marked.eq(&self.marked), "timers of the manifest");
         let outbound = self.timers.values().filter(|p| p.is_outbound());
         assert_eq!(self.outbound.len(), outbound.count(), "outbound requests");
     }

@@ -321,6 +321,7 @@ impl Worker {
                 p.ask_again(turn);
                 p.publish_again(turn);
                 p.remove_confirmed(turn);
+                p.settle_declared(turn);
                 p.arm(turn);
             }),
             Timer::Call(token) => self.on_call_timer(token),

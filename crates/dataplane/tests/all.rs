@@ -7,6 +7,7 @@ mod channels;
 mod common;
 mod cut;
 mod datagrams;
+mod declared_timers;
 mod disk;
 mod emulation;
 mod expiry;

@@ -3,7 +3,9 @@
 
 use crate::common::outbound::*;
 use crate::common::shard;
+use e3_dataplane::Attempts;
 use e3_model::outbound::{Answer, Destination};
+use e3_model::pending::PendingAsked;
 use e3_wire::entry::Outcome;
 
 #[test]
@@ -42,6 +44,34 @@ fn a_request_over_http_is_made_once_by_each_primary_with_the_same_idempotency_ke
     assert_eq!((answers.borrow().len(), open(&c, 1)), (2, 0));
     c.pass(40_000);
     assert_eq!((answers.borrow().len(), c.http.len()), (2, 0));
+}
+
+#[test]
+fn what_is_pending_has_the_attempts_that_the_driver_knows() {
+    let mut c = cluster();
+    let deadline = after(&c, 30_000);
+    handle(&mut c, move |_| {
+        vec![ask("h", Destination::Http(http()), deadline, b"")]
+    });
+    request(&mut c, 1);
+    c.pass(50);
+    let ticket = c.http[0].1.ticket;
+    let known = Attempts {
+        count: 3,
+        next: Some(after(&c, 1_000)),
+        last_error: Some("connection refused".into()),
+    };
+    let asked = PendingAsked {
+        number: 1,
+        shards: vec![shard(0, 0)],
+    };
+    let of = |t| (t == ticket).then(|| known.clone());
+    let shards = c.nodes[&0].worker.pending(&asked, of).shards;
+    let pending = &shards[0].first[0];
+    let next_ms = known.next.unwrap().0 / 1_000_000;
+    assert_eq!((pending.name.as_str(), pending.attempts), ("h", 3));
+    assert_eq!(pending.next_attempt_unix_ms, Some(next_ms));
+    assert_eq!(pending.last_error, known.last_error);
 }
 
 #[test]

@@ -7,12 +7,14 @@ use e3_model::application::Subscription;
 use e3_model::outbound::{Answer, Destination, HttpMethod, HttpRequest, Outbound};
 use e3_model::plan::{NodeEvent, ShardPlan};
 use e3_model::reshard::{Resharded, Split};
+use e3_model::service_timer::ServiceTimer;
 use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::{Nanos, ServiceId, ShardId, ShardKey, Slot};
 use e3_wire::entry::Outcome;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
 
 const SERVICE: ServiceId = ServiceId(1);
 
@@ -120,7 +122,7 @@ fn switch(c: &mut Cluster, after: u16) {
         eras: before.iter().map(|s| s.era).collect(),
         era: view,
     }];
-    std::sync::Arc::make_mut(&mut c.plan.app).spec.services[1].shards = after;
+    Arc::make_mut(&mut c.plan.app).spec.services[1].shards = after;
 }
 
 fn key_of(c: &Cluster, seq: u64) -> ShardKey {
@@ -481,7 +483,7 @@ fn publications_follow_their_slots_and_arrive_once() {
 
 /// The front is subscribed too; what it gets is noted.
 fn subscribe_the_front(c: &mut Cluster) -> Rc<RefCell<Vec<u64>>> {
-    let app = std::sync::Arc::make_mut(&mut c.plan.app);
+    let app = Arc::make_mut(&mut c.plan.app);
     app.spec.subscriptions.push(Subscription {
         topic: "orders".into(),
         service: "front".into(),
@@ -535,4 +537,50 @@ fn who_has_confirmed_a_publication_follows_its_slot() {
 fn timers(c: &Cluster, node: u32) -> u64 {
     let report = c.nodes[&node].worker.report();
     report.instances.iter().map(|i| i.timers).sum()
+}
+
+#[test]
+fn timers_of_the_manifest_follow_their_keys_and_are_not_set_again() {
+    let mut c = cluster("memory");
+    let timer = |n: usize| ServiceTimer {
+        name: format!("t{n}"),
+        every: Some(Nanos::from_secs(10)),
+        cron: None,
+        key: None,
+        payload: None,
+    };
+    Arc::make_mut(&mut c.plan.app).spec.services[1].timers = (0..8).map(timer).collect();
+    c.publish();
+    let fired = Rc::new(RefCell::new(Vec::new()));
+    let noted = fired.clone();
+    c.handler = Box::new(move |_, invocation, _| {
+        noted.borrow_mut().extend(invocation.timer.clone());
+        Ok(Effects::default())
+    });
+    c.pass(1_000);
+    assert_eq!(timers(&c, 1), 8);
+    for after in [6, 1, 2] {
+        freeze(&mut c);
+        wait_until_stopped(&mut c);
+        switch(&mut c, after);
+        let entries = op(&c);
+        c.publish();
+        c.pass(500);
+        assert_eq!((timers(&c, 1), timers(&c, 0)), (8, 8));
+        assert!(op(&c) <= entries, "{after} shards: nothing is set again");
+    }
+    // The test begins half a second after a multiple of ten seconds.
+    c.pass(12_000);
+    let mut names = fired.borrow().clone();
+    names.sort();
+    let expected: Vec<String> = (0..8).map(|n| format!("t{n}")).collect();
+    assert_eq!(names, expected, "each once");
+}
+
+/// The last entry of the shards of the service.
+fn op(c: &Cluster) -> u64 {
+    let report = c.nodes[&1].worker.report();
+    let all = report.instances.iter();
+    let service = all.filter(|i| i.key.service == SERVICE);
+    service.map(|i| i.op).max().unwrap()
 }

@@ -102,6 +102,7 @@ fn what_cannot_be_set_has_a_code_each() {
         (&b"s"[..], -6),
         (&long, -6),
         (b"s\xff", -6),
+        (b"s\x01name", -6),
         (b"yname", -7),
         (b"nname", -8),
         (b"kname", -9),

@@ -4,6 +4,7 @@ use crate::accelerator::Accelerator;
 use crate::http_access::HttpAccess;
 use crate::ids::{EdgeId, ServiceId};
 use crate::limits::DEADLINE_ALLOWED;
+use crate::service_timer::ServiceTimer;
 use crate::topic::Topic;
 use crate::topology::NodeKind;
 use crate::units::{Bytes, Nanos};
@@ -177,6 +178,9 @@ pub struct Service {
     /// Topics of the application on which it publishes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub publishes: Vec<String>,
+    /// Timers that are set when the application is deployed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timers: Vec<ServiceTimer>,
 }
 
 impl Service {

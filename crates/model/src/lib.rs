@@ -30,6 +30,7 @@ pub mod plan;
 pub mod plan_change;
 pub mod profile;
 pub mod reshard;
+pub mod service_timer;
 pub mod status;
 mod time;
 pub mod timer;

@@ -42,6 +42,10 @@ pub const TIMER_NAME_LEN_MAX: usize = NAME_LEN_MAX;
 pub const PENDING_KEY_LEN_MAX: usize = 64;
 /// How far ahead a timer may be set: a year.
 pub const TIMER_AHEAD_MAX: Nanos = Nanos::from_secs(366 * 24 * 3_600);
+/// Timers that the manifest of a service may declare.
+pub const SERVICE_TIMERS_MAX: usize = 32;
+/// Shortest period of one.
+pub const SERVICE_TIMER_PERIOD_MIN: Nanos = Nanos::from_secs(1);
 /// Timers that one request may set or cancel.
 pub const REQUEST_TIMERS_MAX: usize = 64;
 /// Topics of an application.
@@ -65,4 +69,8 @@ pub const EMULATED_MEMORY_MIN: Bytes = Bytes(64 << 20);
 /// Longest one-way latency of an emulated link.
 pub const LINK_LATENCY_MAX: Nanos = Nanos::from_secs(1);
 
+const _: () = assert!(
+    2 * SERVICE_TIMERS_MAX <= REQUEST_TIMERS_MAX,
+    "one entry sets what a manifest declares and cancels what the one before did"
+);
 const _: () = assert!(SHARDS_MAX <= SLOTS, "a shard owns at least one slot");

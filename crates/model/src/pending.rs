@@ -19,14 +19,17 @@ pub struct Pending {
     /// When it fires, in milliseconds since the Unix epoch. Of an outbound request: until when its answer is
     /// waited for. None for a publication.
     pub due_unix_ms: Option<u64>,
-    /// The cron expression of a timer that repeats.
+    /// The cron expression of a timer that repeats, or `every PERIOD`.
     pub repeats: Option<String>,
     /// Who is asked: `service NAME`, `application NAME` or the address without its query. Of a publication
     /// the topic.
     pub to: Option<String>,
-    /// Attempts of the present primary: requests that were made, or handler runs that failed. Of a request
-    /// over HTTP, which the node repeats by itself, whether it was begun.
+    /// Attempts of the present primary: requests that were made, or handler runs that failed.
     pub attempts: u32,
+    /// When an outbound request is made next, in milliseconds since the Unix epoch; none while an attempt
+    /// over HTTP is in flight, and for everything else.
+    #[serde(default)]
+    pub next_attempt_unix_ms: Option<u64>,
     /// Why the last attempt failed, if that is known.
     pub last_error: Option<String>,
 }

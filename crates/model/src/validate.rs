@@ -5,6 +5,7 @@ use crate::dag::{Dag, DagError};
 use crate::http_access::{HTTP_HOSTS_MAX, HttpAccess};
 use crate::limits::*;
 use crate::profile::Profile;
+use crate::service_timer;
 use crate::topology::{Node, NodeKind, NodeRef, Server, Topology};
 use crate::units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,9 +25,13 @@ impl Fault {
     }
 }
 
-type Check = Result<(), Fault>;
+pub(crate) type Check = Result<(), Fault>;
 
-fn ensure(good: bool, field: impl Into<String>, message: impl FnOnce() -> String) -> Check {
+pub(crate) fn ensure(
+    good: bool,
+    field: impl Into<String>,
+    message: impl FnOnce() -> String,
+) -> Check {
     if good {
         Ok(())
     } else {
@@ -269,6 +274,7 @@ fn service(app: &Application, at: &str, s: &Service) -> Check {
     }
     outbound(app, at, s)?;
     publishes(app, at, s)?;
+    service_timer::check(at, &s.name, s.stateful, &s.timers)?;
     for (i, called) in s.calls.iter().enumerate() {
         let field = format!("{at}.calls[{i}]");
         ensure(app.service_named(called).is_some(), &field, || {

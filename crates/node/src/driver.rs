@@ -15,7 +15,7 @@ use crate::processor_time;
 use crate::supplies::Supplies;
 use e3_clock::Clock;
 use e3_collections::State;
-use e3_dataplane::{Config, EmulatedCores, Health, HttpAsk, Output, Recovery, Worker};
+use e3_dataplane::{Attempts, Config, EmulatedCores, Health, HttpAsk, Output, Recovery, Worker};
 use e3_ingress::Door;
 use e3_invocation::Invocation;
 use e3_model::plan::{NodeEvent, NodeWelcome};
@@ -344,6 +344,18 @@ impl Driver {
         });
     }
 
+    /// The attempts at a service's request over HTTP.
+    fn attempts(&self, ticket: u64) -> Option<Attempts> {
+        let attempts = self.http.attempts(ticket)?;
+        let (now, passed) = (self.clock.now(), Instant::now());
+        let at = |at: Instant| now + Nanos::from(at.saturating_duration_since(passed));
+        Some(Attempts {
+            count: attempts.count,
+            next: attempts.next.map(at),
+            last_error: attempts.last_error,
+        })
+    }
+
     /// Sends delayed datagrams and reports that are due; when the next one is.
     fn send_due(&mut self, now: Timestamp) -> Timestamp {
         self.network.send_due(now);
@@ -436,7 +448,7 @@ impl Driver {
     fn send_report(&mut self) {
         let mut report = self.worker.report();
         let asked = self.outbox.take_asked();
-        report.pending = asked.map(|asked| self.worker.pending(&asked));
+        report.pending = asked.map(|asked| self.worker.pending(&asked, |t| self.attempts(t)));
         report.stats.cpu_seconds = processor_time::of_process().as_secs_f64();
         report.stats.resident_bytes = resident_bytes();
         report.stats.journal = self.journal.counts();

@@ -13,7 +13,7 @@ mod queue;
 mod request;
 mod resolver;
 
-pub use request::{Answered, Request};
+pub use request::{Answered, Attempts, Request};
 
 use attempt::Client;
 use limits::QUEUE_LEN_MAX;
@@ -73,6 +73,13 @@ impl Outbound {
                 return Some(answered);
             }
         }
+    }
+
+    /// The attempts at a request so far; none if it has its answer, or was given up.
+    pub fn attempts(&self, ticket: u64) -> Option<Attempts> {
+        let waits = self.waiting.iter().any(|r| r.ticket == ticket);
+        let begun = self.shared.lock().attempts(ticket);
+        begun.or_else(|| waits.then(Attempts::default))
     }
 
     /// Requests without an answer.

@@ -24,5 +24,7 @@ pub const IDLE_CONNECTIONS_MAX: usize = 64;
 pub const IDLE_HOST_CONNECTIONS_MAX: usize = HOST_REQUESTS_MAX;
 /// Bytes of a reason that takes the place of an answer.
 pub const REASON_LEN_MAX: usize = 1024;
+/// Bytes of the reason why an attempt failed, as lists of pending requests show it.
+pub const LAST_ERROR_LEN_MAX: usize = 200;
 
 const _: () = assert!(HOST_REQUESTS_MAX < THREADS_MAX, "two hosts at least");

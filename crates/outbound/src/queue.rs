@@ -2,7 +2,7 @@
 
 use crate::attempt::Client;
 use crate::limits::{HOST_REQUESTS_MAX, THREADS_MAX};
-use crate::request::{Answered, Next, Progress, Request};
+use crate::request::{Answered, Attempts, Next, Progress, Request};
 use e3_model::http_access::HttpUrl;
 use e3_random::Random;
 use std::collections::BTreeMap;
@@ -31,13 +31,20 @@ pub(crate) struct Job {
     draw: Random,
 }
 
+/// A request without an answer.
+struct Ticket {
+    /// Its number.
+    number: u64,
+    attempts: Attempts,
+}
+
 /// Requests in progress.
 #[derive(Default)]
 pub(crate) struct Queue {
     /// By the time of the next attempt, then in order.
     due: BTreeMap<(Instant, u64), Job>,
-    /// Those without an answer: ticket and number of the request.
-    tickets: BTreeMap<u64, u64>,
+    /// Those without an answer, by ticket.
+    tickets: BTreeMap<u64, Ticket>,
     /// Attempts in flight, by host and port.
     running: BTreeMap<String, usize>,
     threads: usize,
@@ -56,7 +63,9 @@ impl Queue {
     pub(crate) fn push(&mut self, request: Request) {
         self.numbers += 1;
         let number = self.numbers;
-        self.tickets.insert(request.ticket, number);
+        let attempts = Attempts::default();
+        let ticket = Ticket { number, attempts };
+        self.tickets.insert(request.ticket, ticket);
         let url = HttpUrl::parse(&request.http.url);
         let place = url.map_or_else(
             |_| String::new(),
@@ -79,18 +88,28 @@ impl Queue {
 
     /// Gives a request up.
     pub(crate) fn cancel(&mut self, ticket: u64) {
-        if let Some(number) = self.tickets.remove(&ticket) {
+        if let Some(Ticket { number, .. }) = self.tickets.remove(&ticket) {
             self.due.retain(|(_, n), _| *n != number);
         }
     }
 
     /// Forgets a request that has an answer; whether it was still wanted.
     pub(crate) fn finish(&mut self, ticket: u64, number: u64) -> bool {
-        let is_wanted = self.tickets.get(&ticket) == Some(&number);
+        let is_wanted = self.is_wanted(ticket, number);
         if is_wanted {
             self.tickets.remove(&ticket);
         }
         is_wanted
+    }
+
+    fn is_wanted(&self, ticket: u64, number: u64) -> bool {
+        let of_ticket = self.tickets.get(&ticket);
+        of_ticket.is_some_and(|t| t.number == number)
+    }
+
+    /// The attempts at a request without an answer.
+    pub(crate) fn attempts(&self, ticket: u64) -> Option<Attempts> {
+        Some(self.tickets.get(&ticket)?.attempts.clone())
     }
 
     /// Ends the threads.
@@ -120,6 +139,10 @@ impl Queue {
         let place = *place;
         let job = self.due.remove(&place)?;
         *self.running.entry(job.place.clone()).or_default() += 1;
+        if let Some(ticket) = self.tickets.get_mut(&job.request.ticket) {
+            ticket.attempts.count = ticket.attempts.count.saturating_add(1);
+            ticket.attempts.next = None;
+        }
         Some(job)
     }
 
@@ -138,11 +161,12 @@ impl Queue {
             }
         }
         let (ticket, number) = (job.request.ticket, job.number);
-        if self.tickets.get(&ticket) != Some(&number) {
-            return None;
-        }
+        let of_ticket = self.tickets.get_mut(&ticket);
+        let shown = of_ticket.filter(|t| t.number == number)?;
         match next {
             Next::Again(at) => {
+                shown.attempts.next = Some(at);
+                shown.attempts.last_error = job.progress.last_error().map(String::from);
                 self.due.insert((at, number), job);
                 None
             }

@@ -1,7 +1,7 @@
 //! A request on its way to an answer: what its attempts showed up to now.
 
 use crate::attempt::Attempt;
-use crate::limits::{BACKOFF_MAX, BACKOFF_MIN, REASON_LEN_MAX};
+use crate::limits::{BACKOFF_MAX, BACKOFF_MIN, LAST_ERROR_LEN_MAX, REASON_LEN_MAX};
 use e3_model::Outcome;
 use e3_model::outbound::{Answer, HttpRequest};
 use e3_random::Random;
@@ -35,6 +35,17 @@ pub struct Answered {
     pub(crate) number: u64,
 }
 
+/// The attempts at a request that has no answer yet.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Attempts {
+    /// How many were begun.
+    pub count: u32,
+    /// When the next one begins; none while one is in flight, or while the request waits for a thread.
+    pub next: Option<Instant>,
+    /// Why the last one that has ended brought no answer.
+    pub last_error: Option<String>,
+}
+
 /// What to do after an attempt.
 pub(crate) enum Next {
     /// It has ended.
@@ -53,6 +64,8 @@ pub(crate) struct Progress {
     maybe_handled: bool,
     /// Why the last attempt without a response failed.
     reason: Option<String>,
+    /// Why the last attempt did not end the request.
+    last_error: Option<String>,
 }
 
 impl Progress {
@@ -77,19 +90,31 @@ impl Progress {
                 body,
                 retry_after,
             } => {
+                self.last_error = Some(format!("the server answered with status {status}"));
                 self.last = Some((status, body));
                 wait = wait.max(retry_after.unwrap_or_default());
             }
-            Attempt::NotReached(reason) => self.reason = Some(reason),
+            Attempt::NotReached(reason) => self.on_no_response(reason),
             Attempt::NoAnswer(reason) => {
                 self.maybe_handled = true;
-                self.reason = Some(reason);
+                self.on_no_response(reason);
             }
         }
         match now.checked_add(wait) {
             Some(at) if at < deadline => Next::Again(at),
             _ => self.give_up(),
         }
+    }
+
+    fn on_no_response(&mut self, reason: String) {
+        let len = reason.floor_char_boundary(LAST_ERROR_LEN_MAX);
+        self.last_error = Some(reason[..len].to_owned());
+        self.reason = Some(reason);
+    }
+
+    /// Why the last attempt did not end the request; none before there was one.
+    pub(crate) fn last_error(&self) -> Option<&str> {
+        self.last_error.as_deref()
     }
 
     /// The answer at the deadline.

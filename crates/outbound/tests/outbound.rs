@@ -95,6 +95,30 @@ fn a_request_is_sent_as_the_service_says() {
 }
 
 #[test]
+fn the_attempts_so_far_are_known_until_the_answer_comes() {
+    let busy = "HTTP/1.1 503 Busy\r\nretry-after: 20\r\ncontent-length: 0\r\n\r\n";
+    let server = serve(vec![says(busy)]);
+    let mut client = Client::new();
+    client.outbound.start(request(&url(&server), LONG));
+    server.seen.recv().unwrap();
+    let begin = Instant::now();
+    let attempts = loop {
+        let attempts = client.outbound.attempts(1).expect("it has no answer");
+        assert_eq!(attempts.count, 1);
+        if attempts.next.is_some() {
+            break attempts;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{attempts:?}");
+        thread::yield_now();
+    };
+    assert!(attempts.next > Some(begin + Duration::from_secs(15)));
+    let error = "the server answered with status 503".to_string();
+    assert_eq!(attempts.last_error, Some(error));
+    client.outbound.cancel(1);
+    assert_eq!(client.outbound.attempts(1), None);
+}
+
+#[test]
 fn every_method_is_sent_with_and_without_a_body() {
     for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
         for body in [&b""[..], b"body"] {

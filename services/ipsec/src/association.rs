@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
 use e3_sdk::accel::{HmacSha256, same_tag};
-use e3_sdk::{Error, random, secret};
+use e3_sdk::{Error, previous_secret, random, secret};
 
 use crate::esp::{CIPHER_KEY_LEN, Keys, TAG_KEY_LEN, Tunnel};
 use crate::window::Window;
@@ -32,6 +32,8 @@ pub fn from_text(text: &str) -> Option<[u8; 16]> {
     Some(number.to_be_bytes())
 }
 
+/// Bytes of configured keys.
+const KEYS_LEN: usize = CIPHER_KEY_LEN + TAG_KEY_LEN;
 /// Fewest bytes of the secret.
 const MASTER_LEN_MIN: usize = 16;
 /// Code of an attempt that failed because stored bytes are not an association.
@@ -123,7 +125,7 @@ impl Source {
         if associations == 1
             && let Ok(keys) = secret("keys")
         {
-            return if keys.len() == CIPHER_KEY_LEN + TAG_KEY_LEN {
+            return if keys.len() == KEYS_LEN {
                 Ok(Source::Given(keys))
             } else {
                 Err(Error::SecretLength {
@@ -143,6 +145,18 @@ impl Source {
                 must_be: "at least 16",
             })
         }
+    }
+
+    /// What the secret was before, until that is retired. A value that is none, and was never used, counts for
+    /// nothing.
+    pub fn previous(&self) -> Option<Source> {
+        let (name, of, is_good): (_, fn(_) -> _, fn(usize) -> bool) = match self {
+            Source::Given(_) => ("keys", Source::Given, |len| len == KEYS_LEN),
+            Source::Master(_) => ("master", Source::Master, |len| len >= MASTER_LEN_MIN),
+        };
+        previous_secret(name)
+            .filter(|value| is_good(value.len()))
+            .map(of)
     }
 
     /// The keys of an association in an epoch.

@@ -252,14 +252,19 @@ impl<'a> Sealed<'a> {
         })
     }
 
+    /// Whether these keys made its integrity check value.
+    pub fn is_authentic(&self, keys: &Keys) -> Result<bool, Error> {
+        let tag = keys.tag.tag(self.covered)?;
+        Ok(same_tag(&tag[..ICV_LEN], self.icv))
+    }
+
     /// Verifies it, and replaces `out` by the packet that it carries; `None` for a dummy.
     pub fn open<'b>(
         &self,
         keys: &Keys,
         out: &'b mut Vec<u8>,
     ) -> Result<Result<Option<&'b [u8]>, EspError>, Error> {
-        let tag = keys.tag.tag(self.covered)?;
-        if !same_tag(&tag[..ICV_LEN], self.icv) {
+        if !self.is_authentic(keys)? {
             return Ok(Err(EspError::Tag));
         }
         let (iv, text) = self.covered[HEAD_LEN..].split_at(BLOCK_LEN);

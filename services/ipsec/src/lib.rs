@@ -33,7 +33,12 @@
 //! received: deploy the sender again too, so that its epochs are new.
 //!
 //! With one SA the secret may be `keys` instead, the 36 bytes themselves, for a peer that derives no keys.
-//! They do not change: IVs do not repeat, but after a loss of state sequence numbers do.
+//! They do not change with the epoch: IVs do not repeat, but after a loss of state sequence numbers do.
+//!
+//! **Another value of the secret.** A new value of `master` or `keys` is used at once to seal. The receiver accepts
+//! packets and proofs under the new value, and under the value before until that is retired. Epochs, sequence numbers and
+//! windows go on, so a packet that came is refused under either key. If the two ends are different
+//! applications, set the value at the receiver first: until it has it, it refuses packets under it.
 //!
 //! Configuration: `direction` (`out` or `in`), `source` and `destination` (addresses of the tunnel's
 //! ends, in that direction), `spi` (default 256; lower ones are reserved), `sas` (a power of
@@ -100,15 +105,47 @@ struct Derived {
     keys: Keys,
 }
 
+/// A value of the secret, and what was derived from it.
+struct KeyRing {
+    source: Source,
+    /// Keys of the SAs used so far.
+    derived: Vec<Option<Box<Derived>>>,
+}
+
+impl KeyRing {
+    fn new(source: Source, sas: u16) -> KeyRing {
+        let derived = (0..sas).map(|_| None).collect();
+        KeyRing { source, derived }
+    }
+
+    /// The keys of an SA in an epoch, made when they are first needed.
+    fn keys(
+        &mut self,
+        tunnel: &Tunnel,
+        (spi, at): (u32, u16),
+        epoch: &Epoch,
+    ) -> Result<&Keys, Error> {
+        let entry = &mut self.derived[usize::from(at)];
+        if entry.as_ref().is_none_or(|known| known.epoch != *epoch) {
+            *entry = Some(Box::new(Derived {
+                epoch: *epoch,
+                text: to_text(epoch),
+                keys: self.source.keys(tunnel, spi, epoch)?,
+            }));
+        }
+        Ok(&entry.as_deref().ok_or(Error::Index)?.keys)
+    }
+}
+
 /// The service.
 pub struct Ipsec {
     end: End,
     tunnel: Tunnel,
     spi: u32,
     sas: u16,
-    source: Source,
-    /// Keys of the SAs used so far.
-    keys: Vec<Option<Box<Derived>>>,
+    present: KeyRing,
+    /// Of the value before, while the receiver accepts what was made with it.
+    previous: Option<KeyRing>,
     stage: Stage,
     out: Vec<u8>,
     record: Builder,
@@ -141,6 +178,7 @@ impl Service for Ipsec {
                 value: spi.to_string(),
             });
         }
+        let source = Source::open(sas)?;
         Ok(Self {
             end,
             tunnel: Tunnel {
@@ -149,8 +187,11 @@ impl Service for Ipsec {
             },
             spi,
             sas,
-            source: Source::open(sas)?,
-            keys: (0..sas).map(|_| None).collect(),
+            previous: match end {
+                End::In(_) => source.previous().map(|source| KeyRing::new(source, sas)),
+                End::Out(_) => None,
+            },
+            present: KeyRing::new(source, sas),
             stage: Stage::open()?,
             out: Vec::new(),
             record: Builder::new(),
@@ -203,18 +244,24 @@ impl Ipsec {
         (u32::from(request.slot()) * u32::from(self.sas) / u32::from(SLOTS)) as u16
     }
 
-    /// The keys of an SA in an epoch, made when they are first needed.
-    fn derived(&mut self, index: u16, epoch: &Epoch) -> Result<&Derived, Error> {
-        let entry = &mut self.keys[usize::from(index)];
-        if entry.as_ref().is_none_or(|known| known.epoch != *epoch) {
-            let spi = self.spi + u32::from(index);
-            *entry = Some(Box::new(Derived {
-                epoch: *epoch,
-                text: to_text(epoch),
-                keys: self.source.keys(&self.tunnel, spi, epoch)?,
-            }));
+    /// Verifies a packet with the keys of an epoch, or else with those of the secret's value before, and replaces
+    /// `out` by what it carries.
+    fn open<'b>(
+        &mut self,
+        index: u16,
+        sealed: &Sealed<'_>,
+        epoch: &Epoch,
+        out: &'b mut Vec<u8>,
+    ) -> Result<Result<Option<&'b [u8]>, esp::EspError>, Error> {
+        let association = (self.spi + u32::from(index), index);
+        let present = self.present.keys(&self.tunnel, association, epoch)?;
+        match &mut self.previous {
+            Some(previous) if !sealed.is_authentic(present)? => {
+                let previous = previous.keys(&self.tunnel, association, epoch)?;
+                sealed.open(previous, out)
+            }
+            _ => sealed.open(present, out),
         }
-        entry.as_deref().ok_or(Error::Index)
     }
 
     /// A packet that is to be sealed.
@@ -234,7 +281,7 @@ impl Ipsec {
         sequences.put(&spi.to_be_bytes(), &sender.to_bytes())?;
         let mut out = core::mem::take(&mut self.out);
         let (tunnel, epoch) = (self.tunnel, sender.epoch);
-        let keys = &self.derived(index, &epoch)?.keys;
+        let keys = self.present.keys(&tunnel, (spi, index), &epoch)?;
         esp::seal(keys, &tunnel, (spi, &epoch), sequence, &packet, &mut out)?;
         self.stage.send(request, &out)?;
         self.out = out;
@@ -252,7 +299,7 @@ impl Ipsec {
         if sealed.spi != spi {
             return refuse(sealed.spi, &format!("the request's key belongs to {spi}"));
         }
-        let receiver = match (receiver(windows, spi)?, &self.source) {
+        let receiver = match (receiver(windows, spi)?, &self.present.source) {
             (Some(receiver), _) => receiver,
             (None, Source::Given(_)) => Receiver::default(),
             (None, Source::Master(_)) => {
@@ -269,8 +316,7 @@ impl Ipsec {
             return refuse(spi, &why);
         }
         let mut out = core::mem::take(&mut self.out);
-        let opened = sealed.open(&self.derived(index, &receiver.epoch)?.keys, &mut out)?;
-        let packet = match opened {
+        let packet = match self.open(index, &sealed, &receiver.epoch, &mut out)? {
             Ok(packet) => packet,
             Err(error) => return on_error(error),
         };
@@ -300,7 +346,8 @@ impl Ipsec {
             .field("spi", Value::Int(spi.into()))
             .field("sequence", Value::Int(sequence.into()))
             .field("bytes", Value::Int(bytes as i64));
-        if let (End::Out(_), Some(derived)) = (self.end, &self.keys[usize::from(index)]) {
+        if let (End::Out(_), Some(derived)) = (self.end, &self.present.derived[usize::from(index)])
+        {
             record.field("epoch", Value::Text(&derived.text));
         }
         reply(status::OK, record.bytes())
@@ -330,7 +377,10 @@ impl Ipsec {
         let sender = sender(sequences, spi)?;
         // stored, so that the first packet has the reported epoch
         sequences.put(&spi.to_be_bytes(), &sender.to_bytes())?;
-        let proof = self.source.proof(&self.tunnel, spi, &sender.epoch)?;
+        let proof = self
+            .present
+            .source
+            .proof(&self.tunnel, spi, &sender.epoch)?;
         let record = self.record.clear();
         record
             .field("spi", Value::Int(spi.into()))
@@ -350,7 +400,7 @@ impl Ipsec {
             .field("spi", Value::Int(spi.into()))
             .field("sequence", Value::Int(window.highest.into()))
             .field("received", Value::Int(window.received.count_ones().into()));
-        if let (Some(receiver), Source::Master(_)) = (&stored, &self.source) {
+        if let (Some(receiver), Source::Master(_)) = (&stored, &self.present.source) {
             record.field("epoch", Value::Text(&to_text(&receiver.epoch)));
         }
         reply(status::OK, record.bytes())
@@ -368,10 +418,17 @@ impl Ipsec {
             Ok(fields) => fields,
             Err(error) => return self.stage.refuse(&error),
         };
-        if matches!(self.source, Source::Given(_)) {
+        if matches!(self.present.source, Source::Given(_)) {
             return refuse(spi, "uses configured keys, so it has no epoch");
         }
-        if !self.source.proves(&self.tunnel, spi, &epoch, &proof)? {
+        let mut is_proved = self
+            .present
+            .source
+            .proves(&self.tunnel, spi, &epoch, &proof)?;
+        if let Some(previous) = &self.previous {
+            is_proved |= previous.source.proves(&self.tunnel, spi, &epoch, &proof)?;
+        }
+        if !is_proved {
             return refuse(spi, "the proof does not match the epoch");
         }
         let of = |epoch: &Epoch| [&spi.to_be_bytes()[..], epoch].concat();

@@ -5,6 +5,7 @@ use e3_testkit::{Random, fuzz_calls, seeds};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod epochs;
+mod rotation;
 
 const MASTER: &[u8] = b"0123456789abcdef0123456789abcdef";
 

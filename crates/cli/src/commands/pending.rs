@@ -19,6 +19,7 @@ pub fn text(shards: &[PendingView]) -> String {
         "REPEATS",
         "TO",
         ">ATTEMPTS",
+        "NEXT ATTEMPT",
         "LAST ERROR",
     ]);
     for shard in shards {
@@ -42,7 +43,8 @@ pub fn text(shards: &[PendingView]) -> String {
     text
 }
 
-fn row(instance: &str, p: &Pending, now_ms: u64) -> [String; 9] {
+fn row(instance: &str, p: &Pending, now_ms: u64) -> [String; 10] {
+    let due_or_none = |at: Option<u64>| at.map_or_else(|| "-".into(), |at| due(at, now_ms));
     let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
     [
         instance.to_string(),
@@ -52,11 +54,11 @@ fn row(instance: &str, p: &Pending, now_ms: u64) -> [String; 9] {
             name => name.into(),
         },
         p.key.clone(),
-        p.due_unix_ms
-            .map_or_else(|| "-".into(), |at| due(at, now_ms)),
+        due_or_none(p.due_unix_ms),
         or_none(&p.repeats),
         or_none(&p.to),
         count(p.attempts.into()),
+        due_or_none(p.next_attempt_unix_ms),
         p.last_error.clone().unwrap_or_default(),
     ]
 }

@@ -3,25 +3,28 @@
 
 use super::Primary;
 use super::outbound::{ask_id, identity};
+use crate::outbound::Attempts;
 use crate::shard::{Context, Shard};
 use crate::timer_table::{OutboundPlace, Pending as Set, Place};
-use e3_model::Timestamp;
 use e3_model::limits::PENDING_KEY_LEN_MAX;
 use e3_model::outbound::Destination;
 use e3_model::pending::{Pending, PendingKind, ShardPending, key_text};
+use e3_model::service_timer::shown_name;
 use e3_model::timer::When;
+use e3_model::{RequestId, Timestamp};
 
 impl Primary {
-    /// The first of what is pending, at most so many.
+    /// The first of what is pending, at most so many. `http`: the driver's attempts at a request.
     pub(crate) fn pending(
         &self,
         cx: &Context<'_>,
         shard: &Shard,
+        http: impl Fn(RequestId) -> Option<Attempts>,
         count_max: usize,
     ) -> ShardPending {
         let timers = &shard.log.timers;
         let timed = timers.by_time();
-        let timed = timed.map(|(place, set)| self.pending_timer(cx, shard, place, set));
+        let timed = timed.map(|(place, set)| self.pending_timer(cx, shard, (place, set), &http));
         let published = timers.publications(None);
         let published = published.map(|(place, set)| self.pending_publication(place, set));
         ShardPending {
@@ -32,7 +35,13 @@ impl Primary {
         }
     }
 
-    fn pending_timer(&self, cx: &Context<'_>, shard: &Shard, place: &Place, set: &Set) -> Pending {
+    fn pending_timer(
+        &self,
+        cx: &Context<'_>,
+        shard: &Shard,
+        (place, set): (&Place, &Set),
+        http: impl Fn(RequestId) -> Option<Attempts>,
+    ) -> Pending {
         let failing = self
             .timer
             .iter()
@@ -43,26 +52,25 @@ impl Primary {
         let last_failure = shard.counts.last_failure.clone();
         let mut pending = Pending {
             kind: PendingKind::Timer,
-            name: place.name.clone(),
+            name: shown_name(&place.name).into(),
             key: key_text(&place.key, PENDING_KEY_LEN_MAX),
-            due_unix_ms: Some(set.next.since(Timestamp::ZERO).as_millis()),
-            repeats: None,
+            due_unix_ms: Some(unix_ms(set.next)),
+            repeats: self.declared_schedule(cx, shard, place),
             to: None,
             attempts: failures,
+            next_attempt_unix_ms: None,
             last_error: last_failure.filter(|_| failures > 0),
         };
         match &set.when {
             When::Cron(cron) => pending.repeats = Some(cron.as_str().into()),
             When::Answered(outbound) => {
                 let id = ask_id(place, set, identity(cx, shard));
-                let (asked, is_refused) = self.outbounds.attempts(id);
-                let refused = "whoever was asked had no room for it; it is asked again";
+                let asked = http(id).unwrap_or_else(|| self.outbounds.attempts(id));
                 pending.kind = PendingKind::Outbound;
                 pending.to = Some(name(&outbound.to));
-                pending.attempts += asked;
-                pending.last_error = pending
-                    .last_error
-                    .or((asked > 0 && is_refused).then(|| refused.into()));
+                pending.attempts += asked.count;
+                pending.next_attempt_unix_ms = asked.next.map(unix_ms);
+                pending.last_error = pending.last_error.or(asked.last_error);
             }
             When::At(_) | When::Published(_) => {}
         }
@@ -82,9 +90,14 @@ impl Primary {
             repeats: None,
             to: topic,
             attempts: self.publications.attempts(place),
+            next_attempt_unix_ms: None,
             last_error: None,
         }
     }
+}
+
+fn unix_ms(at: Timestamp) -> u64 {
+    at.since(Timestamp::ZERO).as_millis()
 }
 
 /// Who is asked. What follows a question mark may be a secret.

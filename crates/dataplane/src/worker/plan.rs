@@ -294,6 +294,7 @@ impl Worker {
             p.frozen = shard.frozen || backup.is_some_and(|b| b.is_freezing);
             p.follow_backup(turn, backup);
             p.streams.update(turn, p.commit, shard);
+            p.follow_declared(turn);
             p.advance(turn);
             p.arm(turn);
         });

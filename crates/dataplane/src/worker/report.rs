@@ -3,6 +3,7 @@
 use super::Worker;
 use crate::limits::{PENDING_NODE_MAX, PENDING_SHARD_MAX};
 use crate::links::SendEnd;
+use crate::outbound::Attempts;
 use crate::primary::Primary;
 use crate::reach::ClockCheck;
 use crate::replica::Replica;
@@ -11,8 +12,9 @@ use e3_model::pending::{PendingAsked, PendingReport};
 use e3_model::plan::{
     BackupReport, ChannelReport, InstanceReport, NodeEvent, NodeReport, NodeStats, ShardCounts,
 };
-use e3_model::{Nanos, NodeId, ServiceId, ShardKey};
+use e3_model::{Nanos, NodeId, RequestId, ServiceId, ShardKey};
 use e3_wire::frame::Ends;
+use std::collections::BTreeMap;
 
 /// What about a primary the controller must hear at once when it changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,15 +170,25 @@ impl Worker {
         }
     }
 
-    /// What is pending at those of the shards whose primary is here and may serve.
-    pub fn pending(&self, asked: &PendingAsked) -> PendingReport {
+    /// What is pending at those of the shards whose primary is here and may serve. `http` gives what the driver
+    /// knows of the attempts at an [`super::Output::Http`] by its ticket.
+    pub fn pending(
+        &self,
+        asked: &PendingAsked,
+        http: impl Fn(u64) -> Option<Attempts>,
+    ) -> PendingReport {
+        let mut tickets: BTreeMap<ShardKey, BTreeMap<RequestId, u64>> = BTreeMap::new();
+        for (ticket, (shard, id)) in &self.passage.tickets {
+            tickets.entry(*shard).or_default().insert(*id, *ticket);
+        }
         let each_max = PENDING_NODE_MAX / asked.shards.len().max(1);
         let count_max = each_max.clamp(1, PENDING_SHARD_MAX);
         let of = |key: &ShardKey| {
             let replica = &self.replicas.get(self.find(*key)?.at())?.replica;
             let (cx, primary) = (self.world.context(key.app)?, replica.as_primary()?);
             let serves = primary.may_serve(&cx, &replica.shard);
-            serves.then(|| primary.pending(&cx, &replica.shard, count_max))
+            let http = |id: RequestId| http(*tickets.get(key)?.get(&id)?);
+            serves.then(|| primary.pending(&cx, &replica.shard, http, count_max))
         };
         PendingReport {
             number: asked.number,

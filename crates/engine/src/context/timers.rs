@@ -6,6 +6,7 @@ use crate::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX, TIMER_NAME_LEN_MAX};
 use e3_invocation::HandlerError;
 use e3_model::cron::Cron;
 use e3_model::limits::{REQUEST_TIMERS_MAX, TIMER_AHEAD_MAX};
+use e3_model::service_timer::is_marked;
 use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::{Slot, Timestamp};
 
@@ -86,6 +87,12 @@ impl Ctx {
             );
             return LENGTH;
         };
+        if is_marked(&text) {
+            let why =
+                "its name begins with the character U+0001, which only timers of the manifest have";
+            self.refuse(what, name, why);
+            return LENGTH;
+        }
         if key.len() > KEY_LEN_MAX || self.effects.timers.len() >= REQUEST_TIMERS_MAX {
             return BOUND;
         }
