@@ -1,10 +1,10 @@
 //! Requests per joule and latency of the applications with and without SmartNICs (section 5.1).
 
+use crate::Experiment;
 use crate::outcome::{Axis, Bars, Cell, Column, Comparison, Drawing, Outcome, Plot, Table};
 use crate::words::{percent, times};
-use crate::world::{Case, EvaluationError, World, map};
-use crate::Experiment;
-use e3_perfsim::{Report, Sweep};
+use crate::world::{EvaluationError, World};
+use e3_perfsim::Report;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "efficiency",
@@ -23,11 +23,10 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
     let mut cases = Vec::new();
     for subject in &world.subjects {
         for cluster in CLUSTERS {
-            cases.push(Case::new(subject, world.cluster(cluster)?, PLACER));
+            cases.push(world.case(subject, world.cluster(cluster)?, PLACER));
         }
     }
-    let sweeps = map(world.pool, &cases, |case| world.sweep(case));
-    let sweeps: Vec<Sweep> = sweeps.into_iter().collect::<Result<_, _>>()?;
+    let sweeps = world.sweeps(&cases)?;
     let pairs: Vec<(&str, &Report, &Report)> = cases
         .chunks(2)
         .zip(sweeps.chunks(2))
@@ -70,10 +69,7 @@ fn table(pairs: &Pairs<'_>) -> Table {
         ]
     };
     let rows = pairs.iter().flat_map(|(app, beefy, type1)| {
-        [
-            row(app, CLUSTERS[0], beefy),
-            row(app, CLUSTERS[1], type1),
-        ]
+        [row(app, CLUSTERS[0], beefy), row(app, CLUSTERS[1], type1)]
     });
     Table {
         title: "At the knee".into(),
@@ -117,9 +113,9 @@ fn ratios(pairs: &Pairs<'_>) -> Table {
 fn plots(pairs: &Pairs<'_>) -> Vec<Plot> {
     let plot = |title: &str, x: Axis, of: fn(&Report) -> f64, unit: &str| {
         let groups = pairs.iter().map(|(app, ..)| app.to_string());
-        let words = pairs.iter().map(|(app, beefy, type1)| {
-            format!("{app} {:.0} and {:.0}", of(beefy), of(type1))
-        });
+        let words = pairs
+            .iter()
+            .map(|(app, beefy, type1)| format!("{app} {:.0} and {:.0}", of(beefy), of(type1)));
         let words: Vec<String> = words.collect();
         let bars = |name: &str, values: Vec<f64>| Bars {
             name: name.into(),

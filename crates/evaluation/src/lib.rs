@@ -5,8 +5,15 @@
 //! lends threads and a clock. Nothing is tuned to the paper's results: where ours differ, the outcome
 //! says both. The design is in docs/design/028-evaluation.md.
 
+mod bandwidth;
+mod clusters;
 mod efficiency;
+mod hops;
 mod outcome;
+mod placement;
+mod power;
+mod scale;
+mod size;
 mod words;
 mod world;
 
@@ -28,7 +35,16 @@ pub struct Experiment {
 }
 
 /// All experiments, in the order of the report.
-pub const EXPERIMENTS: &[Experiment] = &[efficiency::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[
+    efficiency::EXPERIMENT,
+    power::EXPERIMENT,
+    bandwidth::EXPERIMENT,
+    placement::EXPERIMENT,
+    clusters::EXPERIMENT,
+    size::EXPERIMENT,
+    hops::EXPERIMENT,
+    scale::EXPERIMENT,
+];
 
 /// The applications of the paper.
 pub const APPS: [&str; 8] = [

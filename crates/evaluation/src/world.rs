@@ -34,9 +34,9 @@ pub trait Pool: Sync {
 pub trait Timer: Sync {
     /// The machine, in words.
     fn machine(&self) -> String;
-    /// Milliseconds for one instance by this placer on a nearly full cluster of so many servers, or why
-    /// there is no time.
-    fn placement_ms(&self, placer: &str, servers: usize) -> Result<f64, String>;
+    /// Milliseconds for one instance by each of these placers on a nearly full cluster of so many servers,
+    /// or why there is no time.
+    fn placement_ms(&self, placers: &[&str], servers: usize) -> Vec<Result<f64, String>>;
     /// Milliseconds of one turn of decisions of the orchestrator there: median and 99th percentile.
     fn decision_ms(&self, servers: usize) -> (f64, f64);
     /// Milliseconds in which one core takes a heartbeat of every node there.
@@ -102,22 +102,14 @@ pub struct Case<'a> {
     pub subject: &'a Subject,
     /// Cluster.
     pub topology: &'a Topology,
+    /// Profiles by name.
+    pub profiles: &'a BTreeMap<String, Profile>,
+    /// Size of a message.
+    pub request_bytes: u32,
     /// Placer.
     pub placer: &'static str,
     /// Switches of the simulator.
     pub options: Options,
-}
-
-impl<'a> Case<'a> {
-    /// A case with the simulator's defaults.
-    pub fn new(subject: &'a Subject, topology: &'a Topology, placer: &'static str) -> Case<'a> {
-        Case {
-            subject,
-            topology,
-            placer,
-            options: Options::default(),
-        }
-    }
 }
 
 /// The results of `work` for each item, in their order.
@@ -140,6 +132,29 @@ impl World<'_> {
     pub fn cluster(&self, name: &str) -> Result<&Topology, EvaluationError> {
         let found = self.clusters.get(name);
         found.ok_or_else(|| EvaluationError::Topology(name.into()))
+    }
+
+    /// A case with the simulator's defaults.
+    pub fn case<'a>(
+        &'a self,
+        subject: &'a Subject,
+        topology: &'a Topology,
+        placer: &'static str,
+    ) -> Case<'a> {
+        Case {
+            subject,
+            topology,
+            profiles: &self.profiles,
+            request_bytes: REQUEST_BYTES,
+            placer,
+            options: Options::default(),
+        }
+    }
+
+    /// The curves of all cases; the first that fails is the error.
+    pub fn sweeps(&self, cases: &[Case<'_>]) -> Result<Vec<Sweep>, EvaluationError> {
+        let sweeps = map(self.pool, cases, |case| self.sweep(case));
+        sweeps.into_iter().collect()
     }
 
     /// Those of the paper's applications that an experiment uses, or all that the user named.
@@ -177,7 +192,7 @@ impl World<'_> {
 
     /// Places.
     pub fn place(&self, case: &Case<'_>) -> Result<Placement, EvaluationError> {
-        let request = Request::new(&case.subject.app, &self.profiles);
+        let request = Request::new(&case.subject.app, case.profiles);
         let mut cluster = Cluster::new(case.topology);
         let placed = match by_name(case.placer) {
             Some(placer) => placer.place(&request, &mut cluster),
@@ -195,7 +210,7 @@ impl World<'_> {
     pub fn sweep(&self, case: &Case<'_>) -> Result<Sweep, EvaluationError> {
         let placement = self.place(case)?;
         let sweep = sweep_with(
-            &self.input(case, &placement, REQUEST_BYTES),
+            &input(case, &placement),
             &self.run(1.0, RUN_MAX),
             self.effort(),
         );
@@ -210,7 +225,7 @@ impl World<'_> {
         rate_rps: f64,
         duration: Nanos,
     ) -> Result<Report, EvaluationError> {
-        let input = self.input(case, placement, REQUEST_BYTES);
+        let input = input(case, placement);
         let simulator = Simulator::new(&input, self.run(rate_rps, duration));
         let simulator = simulator.map_err(|e| refused(case, e))?;
         Ok(simulator.run(&mut NoController))
@@ -226,22 +241,17 @@ impl World<'_> {
             spans: false,
         }
     }
+}
 
-    fn input<'b>(
-        &'b self,
-        case: &'b Case<'_>,
-        placement: &'b Placement,
-        request_bytes: u32,
-    ) -> Input<'b> {
-        Input {
-            app: &case.subject.app,
-            profiles: &self.profiles,
-            topology: case.topology,
-            placement,
-            visits: &case.subject.visits,
-            request_bytes,
-            options: &case.options,
-        }
+fn input<'a>(case: &'a Case<'_>, placement: &'a Placement) -> Input<'a> {
+    Input {
+        app: &case.subject.app,
+        profiles: case.profiles,
+        topology: case.topology,
+        placement,
+        visits: &case.subject.visits,
+        request_bytes: case.request_bytes,
+        options: &case.options,
     }
 }
 

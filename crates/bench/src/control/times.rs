@@ -18,24 +18,27 @@ pub struct Lengths {
     pub limit: Duration,
 }
 
-/// Milliseconds for one instance by a placer, on a cluster of so many servers that is nearly full; why there is
+/// Milliseconds for one instance by each placer, on a cluster of so many servers that is nearly full; why there is
 /// none, if the placer cannot place there.
 pub fn placement_ms(
-    placer: &str,
+    placers: &[&str],
     ilp: &Ilp,
     servers: usize,
     lengths: Lengths,
-) -> Result<f64, String> {
+) -> Vec<Result<f64, String>> {
     let mut scene = Scene::new(servers, SEED);
-    let us = scene.time_for(lengths.measured, &mut |request, cluster| match placer {
-        "annealing" => {
-            let end = Instant::now() + lengths.limit;
-            Annealing::default().place_within(request, cluster, &mut || Instant::now() < end)
-        }
-        e3_solver::NAME => Ok(ilp.solve(request, cluster)?.placement),
-        name => by_name(name).expect("a placer").place(request, cluster),
-    })?;
-    Ok(us / 1e3)
+    let time = |placer: &&str| {
+        let us = scene.time_for(lengths.measured, &mut |request, cluster| match *placer {
+            "annealing" => {
+                let end = Instant::now() + lengths.limit;
+                Annealing::default().place_within(request, cluster, &mut || Instant::now() < end)
+            }
+            e3_solver::NAME => Ok(ilp.solve(request, cluster)?.placement),
+            name => by_name(name).expect("a placer").place(request, cluster),
+        })?;
+        Ok(us / 1e3)
+    };
+    placers.iter().map(time).collect()
 }
 
 /// Milliseconds of one turn of decisions while one SmartNIC in ten is overloaded: median and 99th percentile.

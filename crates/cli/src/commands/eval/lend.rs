@@ -68,8 +68,8 @@ impl Timer for Stopwatch<'_> {
         Machine::here().to_string()
     }
 
-    fn placement_ms(&self, placer: &str, servers: usize) -> Result<f64, String> {
-        times::placement_ms(placer, self.ilp, servers, self.lengths)
+    fn placement_ms(&self, placers: &[&str], servers: usize) -> Vec<Result<f64, String>> {
+        times::placement_ms(placers, self.ilp, servers, self.lengths)
     }
 
     fn decision_ms(&self, servers: usize) -> (f64, f64) {

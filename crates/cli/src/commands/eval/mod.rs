@@ -184,10 +184,7 @@ fn evaluate(
 }
 
 /// An application whose requests have the size of the experiments.
-fn subject(
-    name: &str,
-    profiles: &BTreeMap<String, Profile>,
-) -> Result<Subject, Failure> {
+fn subject(name: &str, profiles: &BTreeMap<String, Profile>) -> Result<Subject, Failure> {
     let (text, mut app) = builtin::application(name)?;
     for cluster in ["3x-beefy", "3x-type1"] {
         let (_, topology) = builtin::topology(cluster)?;

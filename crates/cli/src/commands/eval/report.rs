@@ -72,8 +72,14 @@ fn section(body: &mut String, view: &EvalView, outcome: &Outcome) -> Result<(), 
     for note in &outcome.notes {
         let _ = writeln!(body, "<p>{}</p>", escape(note));
     }
-    let again = view.command.replacen(" all", &format!(" {}", outcome.experiment), 1);
-    let _ = writeln!(body, "<dl>\n<dt>command</dt><dd><code>{}</code></dd>", escape(&again));
+    let again = view
+        .command
+        .replacen(" all", &format!(" {}", outcome.experiment), 1);
+    let _ = writeln!(
+        body,
+        "<dl>\n<dt>command</dt><dd><code>{}</code></dd>",
+        escape(&again)
+    );
     for (name, value) in &outcome.parameters {
         let _ = writeln!(body, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(value));
     }
@@ -121,7 +127,11 @@ fn table(body: &mut String, table: &Table) {
                 Cell::Number(_) => " class=\"number\"",
                 _ => "",
             };
-            let _ = write!(body, "<td{class}>{}</td>", escape(&view::cell(cell, column)));
+            let _ = write!(
+                body,
+                "<td{class}>{}</td>",
+                escape(&view::cell(cell, column))
+            );
         }
         body.push_str("</tr>\n");
     }
