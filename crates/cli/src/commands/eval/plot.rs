@@ -20,8 +20,8 @@ const LEGEND_ROW: u32 = 20;
 const MARGIN: u32 = 10;
 /// A character of the legend and of group names, about; wide rather than narrow.
 const CHARACTER: u32 = 8;
-const FONT: (&str, i32) = ("sans-serif", 13);
-const TITLE_FONT: (&str, i32) = ("sans-serif", 15);
+const FONT: (&str, i32) = ("sans-serif", 16);
+const TITLE_FONT: (&str, i32) = ("sans-serif", 19);
 /// Okabe and Ito, "Color Universal Design" (2008): distinguishable by the colour-blind.
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
@@ -254,12 +254,15 @@ impl ValueFormatter<f64> for Groups {
     }
 }
 
-/// The range of an axis: from 0 if it is linear, and with room for the last mark.
+/// The range of an axis: from 0 if it is linear, whole decades if it is logarithmic, since its ticks are powers of ten.
 fn range(axis: &Axis, values: impl Iterator<Item = f64>) -> Range<f64> {
     let (low, high) = values.fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(v), h.max(v)));
     match (axis.log, low <= high) {
         (_, false) => 0.1..1.0,
-        (true, _) => low / 1.3..high * 1.3,
+        (true, _) => {
+            let (low, high) = (low.log10().floor(), high.log10().ceil());
+            10f64.powf(low)..10f64.powf(high.max(low + 1.0))
+        }
         (false, _) => low.min(0.0)..high.max(1e-9) * 1.05,
     }
 }
