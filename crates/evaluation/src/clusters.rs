@@ -1,9 +1,9 @@
 //! Five clusters of equal network bandwidth: requests per joule and per dollar (section 5.5).
 
 use crate::Experiment;
-use crate::outcome::{Axis, Bars, Column, Comparison, Drawing, Line, Outcome, Plot, Table};
+use crate::outcome::{Axis, Bars, Cell, Column, Comparison, Drawing, Line, Outcome, Plot, Table};
 use crate::words::times;
-use crate::world::{Case, EvaluationError, Subject, World, map};
+use crate::world::{Case, EvaluationError, SHARDS_NOTE, Subject, World, map};
 use e3_model::Topology;
 use e3_perfsim::{Report, Sweep};
 use e3_power::paper::table4;
@@ -54,6 +54,7 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
          failures cost nothing."
             .into(),
     ];
+    notes.push(SHARDS_NOTE.into());
     let mut knees = Vec::new();
     for result in map(world.pool, &cases, |c| world.sweep(c)) {
         match result {
@@ -120,6 +121,8 @@ fn table(cases: &[Case<'_>], knees: &[Option<Report>]) -> Table {
             of(|k| k.achieved_rps).into(),
             of(|k| k.watts_total).into(),
             of(|k| k.requests_per_joule).into(),
+            knee.as_ref()
+                .map_or(Cell::None, |k| k.bottleneck.what.words().into()),
         ];
         cells.extend(YEARS.map(|years| {
             let millions = knee.as_ref().map(|k| per_dollar(k, capex, years) / 1e6);
@@ -134,6 +137,7 @@ fn table(cases: &[Case<'_>], knees: &[Option<Report>]) -> Table {
         Column::modelled("requests/s", 0),
         Column::modelled("W", 0),
         Column::modelled("requests/J", 1),
+        Column::given("most used"),
     ];
     let name = |years| format!("million requests/$, {years} y");
     columns.extend(YEARS.map(|years| Column::modelled(&name(years), 1)));

@@ -12,6 +12,9 @@ use std::sync::OnceLock;
 
 /// Size of all requests, that of the paper's Table 1: the profiles have no other.
 pub const REQUEST_BYTES: u32 = 512;
+/// What bounds the rate in most cases.
+pub(crate) const SHARDS_NOTE: &str = "The number of shards is that of the manifests, which were made for three servers. A stateful shard runs on one hardware thread; \
+where that is what is most used, more shards would carry more, and cores stay idle here that the paper's peak may have used.";
 /// Longest simulated time of one run of a sweep.
 const RUN_MAX: Nanos = Nanos(20_000_000_000);
 

@@ -27,7 +27,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Runs every experiment.
+const SEED_DEFAULT: u64 = 1;
+/// Name for every experiment.
 const ALL: &str = "all";
 /// Time for an integer program, and of a quick run.
 const SOLVER_LIMIT: Duration = Duration::from_secs(10);
@@ -46,7 +47,7 @@ pub struct Eval {
     #[arg(long)]
     pub quick: bool,
     /// The same seed gives the same bytes
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = SEED_DEFAULT)]
     pub seed: u64,
     /// Run this application instead of the paper's: a file or a built-in one (repeatable)
     #[arg(long = "app", value_name = "FILE|NAME")]
@@ -105,6 +106,23 @@ pub fn run(args: &Eval, settings: &Settings) -> Result<(), Failure> {
         output::say(&format!("written: {}", dir.join(report::FILE).display()));
     }
     output::show(format, &view, || view::outcomes(&view, settings.paint()))
+}
+
+/// Runs every experiment for its time; the result is how many there are.
+pub fn all(profiles: Option<PathBuf>, settings: &Settings) -> Result<usize, Failure> {
+    let args = Eval {
+        experiment: Some(ALL.into()),
+        out: None,
+        quick: false,
+        seed: SEED_DEFAULT,
+        apps: Vec::new(),
+        profiles,
+        highs: std::env::var_os("E3_HIGHS")
+            .unwrap_or_else(|| "highs".into())
+            .into(),
+        output: Output::default(),
+    };
+    Ok(evaluate(&args, settings, &experiments(ALL)?)?.len())
 }
 
 fn listed(experiment: &Experiment) -> Listed {

@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 
 /// Its name.
 pub const FILE: &str = "report.html";
+/// Longer tables are folded.
+const ROWS_OPEN_MAX: usize = 20;
 /// What a quick run says.
 pub const QUICK: &str = "This is a quick run: short simulations of few applications. Its figures are less exact than those of a full run.";
 
@@ -103,10 +105,14 @@ fn comparisons(body: &mut String, outcome: &Outcome) {
 }
 
 fn table(body: &mut String, table: &Table) {
+    let title = escape(&table.title);
+    let folded = table.rows.len() > ROWS_OPEN_MAX;
+    if folded {
+        let _ = write!(body, "<details><summary>{title}</summary>");
+    }
     let _ = write!(
         body,
-        "<div class=\"wide\"><table>\n<caption>{}</caption>\n<tr>",
-        escape(&table.title)
+        "<div class=\"wide\" tabindex=\"0\"><table class=\"numbers\">\n<caption>{title}</caption>\n<tr>"
     );
     for c in &table.columns {
         let name = escape(&c.name);
@@ -136,6 +142,9 @@ fn table(body: &mut String, table: &Table) {
         body.push_str("</tr>\n");
     }
     body.push_str("</table></div>\n");
+    if folded {
+        body.push_str("</details>\n");
+    }
 }
 
 /// Text as it may stand in an element or an attribute.
