@@ -104,20 +104,30 @@ fn capex_usd(cluster: usize) -> f64 {
 }
 
 /// Requests for a dollar over so many years of ownership.
-fn per_dollar(knee: &Report, capex_usd: f64, years: u32) -> f64 {
+fn per_dollar(rate_rps: f64, watts: f64, capex_usd: f64, years: u32) -> f64 {
     let hours = HOURS_PER_YEAR * f64::from(years);
-    let electricity = knee.watts_total / 1e3 * hours * DOLLARS_PER_KWH;
-    knee.achieved_rps * hours * 3600.0 / (capex_usd + electricity)
+    let electricity_usd = watts / 1e3 * hours * DOLLARS_PER_KWH;
+    rate_rps * hours * 3600.0 / (capex_usd + electricity_usd)
+}
+
+/// The same of a cluster at its knee.
+fn at_knee(knee: &Report, cluster: usize, years: u32) -> f64 {
+    per_dollar(
+        knee.achieved_rps,
+        knee.watts_total,
+        capex_usd(cluster),
+        years,
+    )
 }
 
 fn table(cases: &[Case<'_>], knees: &[Option<Report>]) -> Table {
     let row = |(at, (case, knee)): (usize, (&Case<'_>, &Option<Report>))| {
-        let capex = capex_usd(at % CLUSTERS.len());
+        let cluster = at % CLUSTERS.len();
         let of = |value: fn(&Report) -> f64| knee.as_ref().map(value);
         let mut cells = vec![
             case.subject.app.name.as_str().into(),
             case.topology.name.as_str().into(),
-            capex.into(),
+            capex_usd(cluster).into(),
             of(|k| k.achieved_rps).into(),
             of(|k| k.watts_total).into(),
             of(|k| k.requests_per_joule).into(),
@@ -125,7 +135,7 @@ fn table(cases: &[Case<'_>], knees: &[Option<Report>]) -> Table {
                 .map_or(Cell::None, |k| k.bottleneck.what.words().into()),
         ];
         cells.extend(YEARS.map(|years| {
-            let millions = knee.as_ref().map(|k| per_dollar(k, capex, years) / 1e6);
+            let millions = knee.as_ref().map(|k| at_knee(k, cluster, years) / 1e6);
             millions.into()
         }));
         cells
@@ -182,8 +192,8 @@ fn joules_plot(subjects: &[&Subject], knees: &[Option<Report>]) -> Plot {
 
 fn cost_plot(app: &str, knees: &[Option<Report>]) -> Plot {
     let lines = knees.iter().enumerate().filter_map(|(at, knee)| {
-        let (knee, capex) = (knee.as_ref()?, capex_usd(at));
-        let points = YEARS.map(|y| (f64::from(y), per_dollar(knee, capex, y) / 1e6));
+        let knee = knee.as_ref()?;
+        let points = YEARS.map(|y| (f64::from(y), at_knee(knee, at, y) / 1e6));
         Some(Line {
             name: CLUSTERS[at].0.into(),
             points: points.into(),
@@ -219,8 +229,7 @@ fn comparisons(subjects: &[&Subject], knees: &[Option<Report>]) -> Vec<Compariso
         for (at, other) in knees.iter().enumerate().filter(|(at, _)| *at != SMARTNICS) {
             let Some(other) = other else { continue };
             for years in YEARS {
-                let ratio = per_dollar(own, capex_usd(SMARTNICS), years)
-                    / per_dollar(other, capex_usd(at), years);
+                let ratio = at_knee(own, SMARTNICS, years) / at_knee(other, at, years);
                 let case = format!("{}, {}, {years} years", subject.app.name, CLUSTERS[at].0);
                 ratios.push((ratio, case));
             }
@@ -245,4 +254,24 @@ fn comparisons(subjects: &[&Subject], knees: &[Option<Report>]) -> Vec<Compariso
               in which each service runs as fast as alone in Table 1, and 1x-superbeefy has no replicas here."
             .into(),
     }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dollar_buys_what_the_formula_of_section_5_5_says() {
+        // 1000 W for a year are 8766 kWh, which cost $642.55.
+        let requests = per_dollar(1.0, 1_000.0, 1_000.0, 1);
+        let expected = 8_766.0 * 3_600.0 / (1_000.0 + 8_766.0 * 0.0733);
+        assert!((requests / expected - 1.0).abs() < 1e-12);
+        assert!((requests - 19_212.4).abs() < 1.0, "{requests}");
+    }
+
+    #[test]
+    fn each_cluster_has_a_price() {
+        let prices = [0, 1, 2, 3, 4].map(capex_usd);
+        assert_eq!(prices, [18_000.0, 8_836.0, 13_018.0, 13_500.0, 12_550.0]);
+    }
 }

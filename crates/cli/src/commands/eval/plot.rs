@@ -256,6 +256,7 @@ impl ValueFormatter<f64> for Groups {
 
 /// The range of an axis: from 0 if it is linear, whole decades if it is logarithmic, since its ticks are powers of ten.
 fn range(axis: &Axis, values: impl Iterator<Item = f64>) -> Range<f64> {
+    let values = values.filter(|v| v.is_finite() && (*v > 0.0 || !axis.log));
     let (low, high) = values.fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(v), h.max(v)));
     match (axis.log, low <= high) {
         (_, false) => 0.1..1.0,
@@ -285,4 +286,62 @@ fn number(value: f64) -> String {
         false => &text,
     };
     format!("{text}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_at_an_axis_are_short() {
+        let shown = [0.0, 0.001, 0.25, 1.5, 250.0, 9_999.0, 12_500.0, 3e6].map(number);
+        let expected = ["0", "0.001", "0.25", "1.5", "250", "9999", "12.5k", "3M"];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_logarithmic_axis_has_whole_decades() {
+        let near = |found: Range<f64>, low: f64, high: f64| {
+            let ratio = (found.start / low, found.end / high);
+            assert!(
+                (ratio.0 - 1.0).abs() < 1e-9 && (ratio.1 - 1.0).abs() < 1e-9,
+                "{found:?}"
+            );
+        };
+        near(
+            range(&Axis::log("x"), [97.0, 234.0].into_iter()),
+            10.0,
+            1_000.0,
+        );
+        near(range(&Axis::log("x"), [100.0].into_iter()), 100.0, 1_000.0);
+        assert_eq!(range(&Axis::linear("x"), [2.0].into_iter()), 0.0..2.1);
+        assert_eq!(range(&Axis::linear("x"), std::iter::empty()), 0.1..1.0);
+    }
+
+    #[test]
+    fn a_legend_breaks_where_the_figure_ends() {
+        let names = ["a name of a cluster"; 5];
+        let rows: Vec<usize> = legend_rows(&names).iter().map(Vec::len).collect();
+        assert_eq!(rows, [2, 2, 1]);
+    }
+
+    #[test]
+    fn names_are_escaped_and_values_that_are_missing_are_left_out() {
+        let plot = Plot {
+            title: "a < b & c".into(),
+            alt: String::new(),
+            drawing: Drawing::Bars {
+                x: Axis::linear("W"),
+                groups: vec!["one".into(), "two".into()],
+                bars: vec![Bars {
+                    name: "s".into(),
+                    values: vec![Some(1.0), None],
+                }],
+            },
+        };
+        let text = svg(&plot).unwrap();
+        assert!(text.contains("a &lt; b &amp; c") && !text.contains("a < b"));
+        // One of the legend, one for the value.
+        assert_eq!(text.matches("fill=\"#0072B2\"").count(), 2, "{text}");
+    }
 }
