@@ -42,4 +42,4 @@ pub use report::{
     ServiceReport, Span, Step,
 };
 pub use simulator::{Run, Simulator};
-pub use sweep::{Point, Sweep, sweep};
+pub use sweep::{Effort, Point, Sweep, sweep, sweep_with};

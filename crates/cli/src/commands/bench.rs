@@ -5,6 +5,7 @@ mod state;
 
 use crate::commands::chaos;
 use crate::commands::demo::Stage;
+use crate::commands::eval;
 use crate::commands::load;
 use crate::documents::{Sources, builtin, flows, modules};
 use crate::settings::Settings;
@@ -20,7 +21,7 @@ use e3_loadgen::LoadReport;
 use e3_solver::Ilp;
 use part::{BenchGroup, Part};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Services that `e3-native` measures.
 const SERVICES: u64 = 16;
@@ -137,17 +138,21 @@ fn paper(sources: &Sources, settings: &Settings) -> Result<Paper, Failure> {
     })
 }
 
-/// The simulator on the thermostat application.
+/// The simulator on the thermostat application, and all experiments.
 fn simulator(sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Failure> {
     let (_, app) = builtin::application("iot-ts")?;
     let dir = sources.profiles.as_deref();
     let profiles = builtin::profiles(dir.or(settings.file.profiles.as_deref()))?.by_name;
     let visits = flows::visits(&app).expect("the page of flows has the built-in application");
-    Ok(e3_bench::sim::run(&e3_bench::sim::Thermostats {
+    let mut figures = e3_bench::sim::run(&e3_bench::sim::Thermostats {
         app: &app,
         profiles: &profiles,
         visits: &visits,
-    }))
+    });
+    let start = Instant::now();
+    let count = eval::all(sources.profiles.clone(), settings)?;
+    figures.push(e3_bench::sim::evaluation(start.elapsed(), count));
+    Ok(figures)
 }
 
 /// Runs the program that measures, which is beside this one.

@@ -13,6 +13,7 @@ mod deploy;
 mod describe;
 mod doctor;
 mod down;
+mod eval;
 mod events;
 mod forget;
 mod formats;
@@ -130,6 +131,8 @@ pub enum Command {
     Twin(twin::Twin),
     /// Plan capacity: servers, power, cost of ownership and CO2 of clusters that carry a load
     Plan(plan::Plan),
+    /// Run the experiments of the paper by simulation, and write a report
+    Eval(eval::Eval),
     /// Check that this machine has what E3 needs, and show how to fix what is missing
     Doctor(doctor::Doctor),
     /// Print the JSON schema of a document kind
@@ -186,6 +189,7 @@ impl Command {
             Command::Sim(args) => sim::run(&args, settings),
             Command::Twin(args) => twin::run(&args, settings),
             Command::Plan(args) => plan::run(&args, settings),
+            Command::Eval(args) => eval::run(&args, settings),
             Command::Doctor(args) => doctor::run(&args, settings),
             Command::Schema(args) => schema::run(&args),
             Command::Completions(args) => completions::run(&args, Cli::command()),
