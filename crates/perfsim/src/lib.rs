@@ -33,4 +33,4 @@ pub use report::{
     Span, Step,
 };
 pub use simulator::{Controller, NoController, Run, Simulator};
-pub use sweep::{Point, Sweep, sweep};
+pub use sweep::{Effort, Point, Sweep, sweep, sweep_with};

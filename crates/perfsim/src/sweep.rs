@@ -17,15 +17,30 @@ const RATE_FIRST_RPS: f64 = 100.0;
 const RATE_MAX_RPS: f64 = 1e10;
 /// The highest rate is known to this part.
 const RATE_PART: f64 = 1.02;
-/// Requests of a run of the search, and of a run of the curve at most.
-const REQUESTS_SEARCH: f64 = 20_000.0;
-const REQUESTS_POINT: f64 = 200_000.0;
 /// Points of the curve, as parts of the highest rate.
 const PARTS: [f64; 14] = [
     0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95,
 ];
 /// Further points beside the best one.
 const REFINE: [f64; 4] = [0.95, 0.975, 1.025, 1.05];
+
+/// How many requests the runs of a sweep simulate.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Effort {
+    /// Requests of a run of the search for the highest rate.
+    pub search: f64,
+    /// Requests of a run of the curve.
+    pub point: f64,
+}
+
+impl Default for Effort {
+    fn default() -> Effort {
+        Effort {
+            search: 20_000.0,
+            point: 200_000.0,
+        }
+    }
+}
 
 /// A point of the curve.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -58,6 +73,11 @@ pub struct Sweep {
 /// Runs at many rates. `run` gives length and seed; its load does not matter. Runs are shorter where the
 /// rate is high.
 pub fn sweep(input: &Input<'_>, run: &Run) -> Result<Sweep, ModelError> {
+    sweep_with(input, run, Effort::default())
+}
+
+/// A [`sweep`] whose runs have so many requests.
+pub fn sweep_with(input: &Input<'_>, run: &Run, effort: Effort) -> Result<Sweep, ModelError> {
     let at = |rate: f64, requests: f64| {
         let length =
             ((requests / rate * 1e9) as u64).clamp(1_000_000, run.duration.0.max(1_000_000));
@@ -72,7 +92,7 @@ pub fn sweep(input: &Input<'_>, run: &Run) -> Result<Sweep, ModelError> {
         Ok::<_, ModelError>(Simulator::new(input, run)?.run(&mut NoController))
     };
     let (mut low, mut high) = (0.0, RATE_FIRST_RPS);
-    while high < RATE_MAX_RPS && !at(high, REQUESTS_SEARCH)?.saturated {
+    while high < RATE_MAX_RPS && !at(high, effort.search)?.saturated {
         low = high;
         high *= 2.0;
     }
@@ -82,20 +102,20 @@ pub fn sweep(input: &Input<'_>, run: &Run) -> Result<Sweep, ModelError> {
         } else {
             high / 2.0
         };
-        match at(middle, REQUESTS_SEARCH)?.saturated {
+        match at(middle, effort.search)?.saturated {
             true => high = middle,
             false => low = middle,
         }
     }
     let mut reports = Vec::new();
     for part in PARTS {
-        reports.push(at(high * part, REQUESTS_POINT)?);
+        reports.push(at(high * part, effort.point)?);
     }
     let best = power_max(&reports).offered_rps;
     for part in REFINE {
-        reports.push(at(best * part, REQUESTS_POINT)?);
+        reports.push(at(best * part, effort.point)?);
     }
-    reports.push(at(high * 1.1, REQUESTS_POINT)?);
+    reports.push(at(high * 1.1, effort.point)?);
     reports.sort_by(|a, b| a.offered_rps.total_cmp(&b.offered_rps));
     Ok(Sweep {
         points: reports.iter().map(point).collect(),

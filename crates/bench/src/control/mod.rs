@@ -6,6 +6,7 @@ mod orchestrator;
 mod plans;
 mod quality;
 mod scene;
+pub mod times;
 
 use crate::{Better, Figure, median};
 use e3_model::{Application, Profile, Topology};

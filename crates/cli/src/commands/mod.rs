@@ -13,6 +13,7 @@ mod deploy;
 mod describe;
 mod doctor;
 mod down;
+mod eval;
 mod events;
 mod forget;
 mod formats;
@@ -124,6 +125,8 @@ pub enum Command {
     Place(place::Place),
     /// Predict throughput, latency and joules of an application on a cluster by simulation
     Sim(sim::Sim),
+    /// Run the experiments of the paper by simulation, and write a report
+    Eval(eval::Eval),
     /// Check that this machine has what E3 needs, and show how to fix what is missing
     Doctor(doctor::Doctor),
     /// Print the JSON schema of a document kind
@@ -178,6 +181,7 @@ impl Command {
             Command::Logs(args) => logs::run(&args, settings),
             Command::Place(args) => place::run(&args, settings),
             Command::Sim(args) => sim::run(&args, settings),
+            Command::Eval(args) => eval::run(&args, settings),
             Command::Doctor(args) => doctor::run(&args, settings),
             Command::Schema(args) => schema::run(&args),
             Command::Completions(args) => completions::run(&args, Cli::command()),

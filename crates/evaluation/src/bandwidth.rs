@@ -1,0 +1,139 @@
+//! Host traffic over the ports of all SmartNICs, against a port of the host's own (section 5.3).
+
+use crate::Experiment;
+use crate::outcome::{Axis, Bars, Column, Drawing, Outcome, Plot, Table};
+use crate::world::{Case, EvaluationError, World};
+use e3_perfsim::{HostPort, Sweep};
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "bandwidth",
+    title: "Host traffic over all SmartNIC ports, against a port of its own",
+    section: "5.3",
+    about: "Two Type2-SmartNIC servers, each with 40 Gb/s. With ECMP the host's traffic is spread over the ports of \
+            all four SmartNICs; with a dedicated port the host has a fifth of the bandwidth for itself. Once with \
+            all services on the hosts, and once where the placer joules puts them.",
+    run,
+};
+
+const APPS: [&str; 4] = ["nfv-fin", "nfv-din", "nfv-ifid", "rta-shm"];
+const CLUSTER: &str = "2x-type2";
+const PLACERS: [&str; 2] = ["hosts-only", "joules"];
+const PORTS: [(HostPort, &str); 2] = [
+    (HostPort::Shared, "ECMP"),
+    (HostPort::Dedicated, "dedicated"),
+];
+
+fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
+    let mut cases = Vec::new();
+    for subject in world.among(&APPS) {
+        for placer in PLACERS {
+            for (host_port, _) in PORTS {
+                let mut case = world.case(subject, world.cluster(CLUSTER)?, placer);
+                case.options.host_port = host_port;
+                cases.push(case);
+            }
+        }
+    }
+    let sweeps = world.sweeps(&cases)?;
+    Ok(Outcome {
+        parameters: world.parameters(),
+        tables: vec![table(&cases, &sweeps)],
+        plots: vec![
+            plot(
+                &cases,
+                &sweeps,
+                "Highest rate",
+                "requests/s at which the cluster saturates",
+                |s| s.saturates_rps,
+            ),
+            plot(&cases, &sweeps, "Requests per joule at the knee", "requests/J", |s| {
+                s.knee.requests_per_joule
+            }),
+        ],
+        notes: vec![
+            "The reference that this is compared with states no figure for this experiment.".into(),
+            "Where cores are exhausted before the ports, both give the same rate: Table 1's host services fill a port \
+             in few cases. Each port is a queue of its own; a resource that is used most says what bounds the rate."
+                .into(),
+        ],
+        ..EXPERIMENT.outcome()
+    })
+}
+
+fn port_name(case: &Case<'_>) -> &'static str {
+    let found = PORTS
+        .iter()
+        .find(|(port, _)| *port == case.options.host_port);
+    found.map_or("", |(_, name)| name)
+}
+
+fn table(cases: &[Case<'_>], sweeps: &[Sweep]) -> Table {
+    let row = |(case, sweep): (&Case<'_>, &Sweep)| {
+        let most = &sweep.knee.bottleneck;
+        vec![
+            case.subject.app.name.as_str().into(),
+            case.placer.into(),
+            port_name(case).into(),
+            sweep.saturates_rps.into(),
+            sweep.knee.achieved_rps.into(),
+            sweep.knee.requests_per_joule.into(),
+            sweep.knee.latency.avg_us.into(),
+            sweep.knee.latency.p99_us.into(),
+            most.what.words().into(),
+            (most.utilisation * 100.0).into(),
+        ]
+    };
+    Table {
+        title: "Host ports on 2x-type2".into(),
+        columns: vec![
+            Column::given("application"),
+            Column::given("placer"),
+            Column::given("host port"),
+            Column::modelled("saturates at requests/s", 0),
+            Column::modelled("knee requests/s", 0),
+            Column::modelled("requests/J", 1),
+            Column::modelled("mean latency us", 1),
+            Column::modelled("p99 latency us", 1),
+            Column::given("most used"),
+            Column::modelled("use %", 0),
+        ],
+        rows: cases.iter().zip(sweeps).map(row).collect(),
+    }
+}
+
+fn plot(
+    cases: &[Case<'_>],
+    sweeps: &[Sweep],
+    title: &str,
+    unit: &str,
+    of: fn(&Sweep) -> f64,
+) -> Plot {
+    let group = |case: &Case<'_>| format!("{} {}", case.subject.app.name, case.placer);
+    let groups: Vec<String> = cases.iter().step_by(PORTS.len()).map(group).collect();
+    let bars = PORTS.iter().enumerate().map(|(at, (_, name))| Bars {
+        name: (*name).into(),
+        values: sweeps
+            .iter()
+            .skip(at)
+            .step_by(PORTS.len())
+            .map(|s| Some(of(s)))
+            .collect(),
+    });
+    let bars: Vec<Bars> = bars.collect();
+    let words = groups.iter().zip(sweeps.chunks(PORTS.len()));
+    let words: Vec<String> = words
+        .map(|(group, pair)| format!("{group} {:.0} and {:.0}", of(&pair[0]), of(&pair[1])))
+        .collect();
+    Plot {
+        title: format!("{title}: ECMP and dedicated port"),
+        alt: format!(
+            "Bars: {unit}, with ECMP and with a dedicated port. {}.",
+            words.join("; ")
+        ),
+        drawing: Drawing::Bars {
+            x: Axis::linear(unit),
+            groups,
+            bars,
+        },
+    }
+}
