@@ -13,6 +13,7 @@ mod outcome;
 mod placement;
 mod power;
 mod scale;
+mod sensitivity;
 mod size;
 mod words;
 mod world;
@@ -44,6 +45,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     size::EXPERIMENT,
     hops::EXPERIMENT,
     scale::EXPERIMENT,
+    sensitivity::EXPERIMENT,
 ];
 
 /// The applications of the paper.
