@@ -52,8 +52,6 @@ pub struct Table4Row {
     pub cost_usd: f64,
     /// Host cores.
     pub host_cores: f64,
-    /// What it costs to buy, in US dollars.
-    pub cost_usd: f64,
     /// Cores of SmartNICs.
     pub smartnic_cores: f64,
     /// Power when idle.
@@ -113,7 +111,6 @@ pub fn table4() -> Vec<Table4Row> {
         system: line[0].to_string(),
         cost_usd: rows.number(line, "cost_usd"),
         host_cores: rows.number(line, "beefy_cores"),
-        cost_usd: rows.number(line, "cost_usd"),
         smartnic_cores: rows.number(line, "wimpy_cores"),
         idle_w: rows.number(line, "idle_w"),
         peak_w: rows.number(line, "peak_w"),
