@@ -80,7 +80,7 @@ pub enum Command {
         #[serde(default)]
         restored: Option<Restored>,
         /// Where the instances of a new application go. Empty for one that runs, and in a log of
-        /// format 7: then they go where `hcm-kind` puts them.
+        /// format 7: then they go where `hcm-kind` puts them, whatever the default placer is.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         placed: Vec<Placed>,
     },

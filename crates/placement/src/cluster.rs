@@ -227,11 +227,7 @@ impl Cluster {
 
     /// Does something to reservations and members that [`Cluster::undo`] will take back later, with
     /// what the changes have already.
-    pub fn record<T>(
-        &mut self,
-        changes: &mut Changes,
-        work: impl FnOnce(&mut Cluster) -> T,
-    ) -> T {
+    pub fn record<T>(&mut self, changes: &mut Changes, work: impl FnOnce(&mut Cluster) -> T) -> T {
         let (result, new) = self.recorded(work);
         changes.0.extend(new);
         result

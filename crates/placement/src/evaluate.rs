@@ -53,7 +53,10 @@ pub fn evaluate(
     placement: &Placement,
 ) -> Result<Score, ModelError> {
     let power = PowerModel::paper();
-    let visits: Vec<f64> = request.services().map(|s| request.visits(s)).collect();
+    let visits: Vec<f64> = request
+        .services()
+        .map(|s| request.visits_expected(s))
+        .collect();
     let instances = instances(placement);
     let knee = knee(&KneeInput {
         app: request.app,
@@ -144,16 +147,16 @@ impl Judged<'_> {
         let parents = |to: ServiceId| {
             let all = self.request.services();
             let of = all.filter(move |s| app.channels_from(*s).any(|(_, t, _)| t == to));
-            of.map(|s| self.request.visits(s)).sum::<f64>()
+            of.map(|s| self.request.visits_expected(s)).sum::<f64>()
         };
         let cost = channels.map(|(from, to)| {
             let all = parents(to);
             let share = if all > 0.0 {
-                self.request.visits(from) / all
+                self.request.visits_expected(from) / all
             } else {
                 0.0
             };
-            self.request.visits(to) * share * self.mean_hop_us(from, to)
+            self.request.visits_expected(to) * share * self.mean_hop_us(from, to)
         });
         cost.sum()
     }
@@ -183,7 +186,7 @@ impl Judged<'_> {
         let kind = self.cluster.node(node).kind;
         let time = self.request.cost(service, kind).time;
         let shards = f64::from(self.request.app.service(service).shards);
-        let rate = self.knee.rate_rps * self.request.visits(service) / shards;
+        let rate = self.knee.rate_rps * self.request.visits_expected(service) / shards;
         rate * time.map_or(0.0, |t| t.as_secs_f64())
     }
 
@@ -196,7 +199,7 @@ impl Judged<'_> {
             .filter(|d| d.key.replica == 0)
         {
             let shards = f64::from(self.request.app.service(d.key.service).shards);
-            let of_shard = self.request.visits(d.key.service) / shards;
+            let of_shard = self.request.visits_expected(d.key.service) / shards;
             let found = self.knee.nodes.binary_search_by_key(&d.node, |n| n.node);
             let used = found.map_or(0.0, |at| self.knee.nodes[at].utilisation);
             let own = self.busy_cores(d.key.service, d.node) / self.cluster.node(d.node).cores;

@@ -436,7 +436,7 @@ fn server(cluster: &Cluster, index: usize) -> Server {
 
 fn part(request: &Request<'_>, cluster: &Cluster, service: ServiceId, reserved: Reserved) -> Part {
     let spec = request.app.service(service);
-    let messages = request.visits(service) / f64::from(spec.shards);
+    let messages = request.visits_expected(service) / f64::from(spec.shards);
     let ask = |role| Ask::new(service, role, &[]);
     let late = |kind| request.cost(service, kind).late;
     let both_late = KINDS.iter().all(|k| late(*k));
@@ -482,10 +482,10 @@ fn parents(request: &Request<'_>, service: ServiceId) -> Vec<(usize, f64)> {
     let channels = app.spec.channels.iter().filter(|c| c.to == *name);
     let from = channels.filter_map(|c| Some(app.service_named(&c.from)?.0));
     let from: Vec<_> = from.collect();
-    let all: f64 = from.iter().map(|s| request.visits(*s)).sum();
+    let all: f64 = from.iter().map(|s| request.visits_expected(*s)).sum();
     let place = |s: &ServiceId| request.walk().iter().position(|(w, _)| w == s);
     let known = from
         .iter()
-        .filter_map(|s| Some((place(s)?, request.visits(*s) / all)));
+        .filter_map(|s| Some((place(s)?, request.visits_expected(*s) / all)));
     known.filter(|(_, share)| *share > 0.0).collect()
 }

@@ -18,6 +18,7 @@ use e3_model::plan::Role;
 use e3_model::profile::Provenance;
 use e3_model::visits::{declared_outputs, visits};
 use e3_model::{Nanos, NodeKind, Profile, ServiceId};
+use e3_power::limits::KNEE_UTILISATION;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -163,6 +164,23 @@ impl<'a> Request<'a> {
     /// Messages of a service that a client's request causes.
     pub fn visits(&self, service: ServiceId) -> f64 {
         self.visits[usize::from(service.0)]
+    }
+
+    /// As [`Request::visits`], but no more than the cores that the manifest reserves for the service can
+    /// handle at the manifest's load. Where a profile leaves the outputs open, `visits` is the most that
+    /// there may be, and a service that few requests reach would seem to bound the rate.
+    pub fn visits_expected(&self, service: ServiceId) -> f64 {
+        let most = self.visits(service);
+        let (spec, cost) = (
+            self.app.service(service),
+            self.cost(service, NodeKind::Host),
+        );
+        let time = cost.time.filter(|t| t.0 > 0 && !cost.lower_bound);
+        let Some(time) = time.filter(|_| self.rate_rps > 0.0) else {
+            return most;
+        };
+        let busy = spec.resources.cpu * f64::from(spec.shards) * KNEE_UTILISATION;
+        most.min(busy / (self.rate_rps * time.as_secs_f64()))
     }
 
     /// Bytes of a request.

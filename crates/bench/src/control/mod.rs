@@ -52,16 +52,40 @@ pub struct Paper {
     pub ilp: Ilp,
 }
 
-/// Runs the group.
-pub fn run(paper: &Paper) -> Vec<Figure> {
+/// What can be measured by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// Time of a placement decision.
+    Placement,
+    /// Requests per joule of each placer.
+    Quality,
+    /// Growth of the time of a decision with the cluster.
+    Growth,
+    /// Moves, losses and memory of the controller's state.
+    Plans,
+    /// Distance to what no placement can exceed.
+    Gap,
+    /// Heartbeats and decisions of the orchestrator.
+    Orchestrator,
+}
+
+/// Runs parts of the group.
+pub fn run(paper: &Paper, parts: &[Part]) -> Vec<Figure> {
+    let figures = parts.iter().flat_map(|part| match part {
+        Part::Placement => placement(),
+        Part::Quality => quality::figures(paper, JOULES_VS_HCM_AIM),
+        Part::Growth => growth::figures(&paper.ilp),
+        Part::Plans => plans::figures(),
+        Part::Gap => vec![quality::gap(paper, &paper.ilp, JOULES_GAP_AIM_PERCENT)],
+        Part::Orchestrator => orchestrator::figures(scene::SERVERS_MAX),
+    });
+    figures.collect()
+}
+
+fn placement() -> Vec<Figure> {
     let mut figures = vec![hcm_1k()];
     figures.extend(hcm_50k());
     figures.push(joules());
-    figures.extend(quality::figures(paper, JOULES_VS_HCM_AIM));
-    figures.extend(growth::figures(&paper.ilp));
-    figures.extend(plans::figures());
-    figures.push(quality::gap(paper, &paper.ilp, JOULES_GAP_AIM_PERCENT));
-    figures.extend(orchestrator::figures(scene::SERVERS_MAX));
     figures
 }
 

@@ -98,7 +98,9 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
         }
         BenchGroup::State => ("state", e3_bench::state::ABOUT, state::run(args, settings)?),
         BenchGroup::Control => {
-            let figures = control::run(&paper(&args.sources, settings)?);
+            let parts = args.parts()?;
+            let parts: Vec<_> = parts.iter().filter_map(Part::of_control).collect();
+            let figures = control::run(&paper(&args.sources, settings)?, &parts);
             ("control", control::ABOUT, figures)
         }
         BenchGroup::Sim => (

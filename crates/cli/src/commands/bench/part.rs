@@ -2,6 +2,7 @@
 
 use crate::ui::failure::{Exit, Failure};
 use clap::ValueEnum;
+use e3_bench::control;
 
 /// Groups of benchmarks.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,7 +23,7 @@ pub enum BenchGroup {
     State,
 }
 
-/// Parts of the groups chaos and state.
+/// Parts of the groups chaos, control and state.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     /// Fail-overs after each fault (chaos, state)
@@ -47,18 +48,49 @@ pub enum Part {
     Commits,
     /// Recovery of a state from the disk (state)
     Recovery,
+    /// Time of a placement decision (control)
+    Placement,
+    /// Requests per joule of each placer (control)
+    Quality,
+    /// Growth of the time of a decision with the cluster (control)
+    Growth,
+    /// Moves, losses and memory of the controller's state (control)
+    Plans,
+    /// Distance to what no placement can exceed (control)
+    Gap,
+    /// Heartbeats and decisions of the orchestrator (control)
+    Orchestrator,
 }
 
 impl Part {
     fn groups(self) -> &'static [BenchGroup] {
-        use BenchGroup::{Chaos, State};
+        use BenchGroup::{Chaos, Control, State};
         match self {
             Part::Failover => &[Chaos, State],
             Part::Controller | Part::Load | Part::Run | Part::Seeds | Part::Deliberate => &[Chaos],
             Part::Migration | Part::Reshard | Part::Writes | Part::Commits | Part::Recovery => {
                 &[State]
             }
+            Part::Placement
+            | Part::Quality
+            | Part::Growth
+            | Part::Plans
+            | Part::Gap
+            | Part::Orchestrator => &[Control],
         }
+    }
+
+    /// The part of the group control that it is.
+    pub fn of_control(&self) -> Option<control::Part> {
+        Some(match self {
+            Part::Placement => control::Part::Placement,
+            Part::Quality => control::Part::Quality,
+            Part::Growth => control::Part::Growth,
+            Part::Plans => control::Part::Plans,
+            Part::Gap => control::Part::Gap,
+            Part::Orchestrator => control::Part::Orchestrator,
+            _ => return None,
+        })
     }
 
     /// The parts of a group, or the one that was asked for.

@@ -8,6 +8,7 @@ use crate::ui::output::{Paint, Table};
 use crate::ui::text::{bytes, kind_and_scale, percent, rate};
 use e3_model::api::{AppView, InstanceView, PlacedView};
 use e3_model::plan::Role;
+use e3_placement::PLACER_DEFAULT;
 use std::collections::BTreeMap;
 
 /// Where services run, and why.
@@ -16,7 +17,7 @@ pub fn places(text: &mut String, paint: Paint, app: &AppView, visits: &[f64]) {
         text,
         paint,
         "Where services run, and why",
-        "placer: hierarchical, communication-aware",
+        &format!("placer: {PLACER_DEFAULT}"),
     );
     let mut table = Table::new(&[
         "SERVICE",
