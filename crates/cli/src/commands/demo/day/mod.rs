@@ -78,13 +78,15 @@ spec:
 /// Senders: so many that each shard has about as much to do as the others.
 const SENDERS: u32 = 480;
 /// What a placement must carry, in percent of the rate.
-const RESERVE_PERCENT: u32 = 150;
+const RESERVE_PERCENT: u32 = 200;
 /// What the highest rate with the reserve takes of what three hosts carry.
 const PEAK_USE: f64 = 0.9;
 /// Energy that is counted for the move of an instance.
 const MOVE_JOULES: u32 = 20;
 /// Looks of the orchestrator at the rate, in a day.
 const LOOKS: u64 = 30;
+/// Time between two looks at least: a node reports once a second.
+const INTERVAL_S_MIN: u32 = 2;
 /// The load that shows how long a request takes.
 const TRIAL_RPS: f64 = 30.0;
 const TRIAL: Duration = Duration::from_secs(4);
@@ -176,7 +178,8 @@ fn manifest() -> Result<(Text, Application), Failure> {
 
 /// Has the orchestrator follow the load, as quickly as this day passes.
 fn follow(client: &Client, seconds: u64) -> Result<(), Failure> {
-    let interval = u32::try_from(seconds / LOOKS).unwrap_or(u32::MAX).max(1);
+    let interval = u32::try_from(seconds / LOOKS).unwrap_or(u32::MAX);
+    let interval = interval.max(INTERVAL_S_MIN);
     let numbers = [
         ("followIntervalS", interval),
         ("followReservePercent", RESERVE_PERCENT),
