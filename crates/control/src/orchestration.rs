@@ -161,7 +161,8 @@ impl Orchestration {
     /// An application was moved. That its load rises soon after a move to save energy makes the next of
     /// these moves wait longer.
     pub(crate) fn on_follow(&mut self, app: AppId, cause: Cause, at: Timestamp) {
-        let long_ago = Nanos::from_secs(self.settings.cooldown_s_max.into());
+        // Twice, since the longest cool-down itself keeps two moves so far apart.
+        let long_ago = Nanos::from_secs(self.settings.cooldown_s_max.into()) * 2;
         let last = self.followed.get(&app);
         let repeats = match last.filter(|last| at.since(last.at) <= long_ago) {
             None => 0,

@@ -133,7 +133,7 @@ impl Core {
             .on_report(now, node, incarnation, datagrams, loads);
         let ingress = stats.ingress.iter();
         let asked = ingress.map(|(app, c)| (*app, c.admitted.saturating_add(c.overloaded)));
-        self.orchestrator.on_ingress(node, incarnation, asked);
+        self.orchestrator.on_ingress(now, node, incarnation, asked);
     }
 
     /// Executes what the orchestrator decides.

@@ -6,5 +6,6 @@ mod common;
 mod follow;
 mod iot_ts;
 mod linear;
+mod loss;
 mod properties;
 mod quality;

@@ -1,9 +1,8 @@
 //! What is left when a server is lost: the backups on the others become primaries, and their nodes must
 //! have the cores for the load of the manifest.
 
-mod common;
 
-use common::paper::{APPS, CLUSTERS, app, profiles, topology};
+use crate::common::paper::{APPS, CLUSTERS, app, profiles, topology};
 use e3_model::NodeId;
 use e3_model::plan::Role;
 use e3_placement::{Cluster, Placement, Request, by_name, with_possible_replicas};

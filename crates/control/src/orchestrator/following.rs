@@ -3,7 +3,7 @@
 //! it is asked, and when each move begins.
 //!
 //! Nothing flaps. The highest rate of the last intervals counts. Moves to save energy must pay back
-//! within the horizon and wait for the application's cool-down; moves for a load that the placement
+//! within the horizon, leave a margin, and wait for the application's cool-down; moves for a load that the placement
 //! does not carry do not wait. The moves of a plan are made as the budget allows, and the plan stands
 //! until they are, unless the load outgrows it.
 
@@ -16,8 +16,14 @@ use crate::state::{AppState, Control};
 use e3_model::orchestrator::{Cause, OrchestratorMode, OrchestratorSettings};
 use e3_model::plan::ShardPlan;
 use e3_model::{AppId, Nanos, NodeId, ShardKey, Timestamp};
-use e3_placement::{Following as Found, InstanceKey, Move, Offered, Request, follow};
+use e3_placement::{Following as Found, InstanceKey, Move, Offered, Request, carried, follow};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// A placement that saves energy must carry this many times the rate with its reserve, so that the
+/// next small rise of the load does not move everything back.
+const SAVING_MARGIN: f64 = 1.2;
+/// Part of its power that a plan must save.
+const SAVING_MIN: f64 = 0.02;
 
 /// What is known of the nodes.
 pub(super) struct Seen<'a> {
@@ -134,13 +140,27 @@ impl Following {
         if rests || !is_calm(now, control, app) {
             return None;
         }
+        let cause = match knee_rps(control, app, rate.rps)? {
+            knee_rps if knee_rps < needed_rps => Cause::Capacity,
+            knee_rps if knee_rps < needed_rps * SAVING_MARGIN => return None,
+            _ if !rate.is_settled || now < control.orchestration.follows_from(id) => return None,
+            _ => Cause::Energy,
+        };
+        let reserve = match cause {
+            Cause::Energy => offered.reserve * SAVING_MARGIN,
+            _ => offered.reserve,
+        };
         let request = Request::new(&app.plan.app, &app.profiles);
         let node_of = |key| node_of(app, key);
-        let found =
-            control.try_without(id, |cluster| follow(&request, cluster, node_of, offered))?;
-        let plan = Plan::new(found, rate, &offered);
-        let may_save = rate.is_settled && now >= control.orchestration.follows_from(id);
-        (plan.cause == Cause::Capacity || may_save).then_some(plan)
+        let found = control.try_without(id, |cluster| {
+            follow(&request, cluster, node_of, Offered { reserve, ..offered })
+        });
+        let is_worth = |f: &Found| f.watts_after <= f.watts_before * (1.0 - SAVING_MIN);
+        let Some(found) = found.filter(|f| cause == Cause::Capacity || is_worth(f)) else {
+            self.recorded.remove(&id);
+            return None;
+        };
+        Some(Plan::new(found, cause, rate, &offered))
     }
 
     /// What a dry run records of a plan: its first move, with the number of all.
@@ -229,12 +249,8 @@ fn step(control: &Control, seen: &Seen<'_>, key: ShardKey, next: &Move, budget: 
 }
 
 impl Plan {
-    fn new(found: Found, rate: Rate, offered: &Offered) -> Plan {
+    fn new(found: Found, cause: Cause, rate: Rate, offered: &Offered) -> Plan {
         let needed_rps = offered.rate_rps * offered.reserve;
-        let cause = match found.knee_before_rps < needed_rps {
-            true => Cause::Capacity,
-            false => Cause::Energy,
-        };
         let cost = found.moves.len() as f64 * offered.move_joules;
         let saved = found.watts_before - found.watts_after;
         let payback_s = (saved > 0.0).then(|| cost / saved);
@@ -277,21 +293,17 @@ impl Plan {
 
 /// The reason of a plan, in one line.
 fn why(found: &Found, cause: Cause, rate: Rate, needed_rps: f64, payback_s: Option<f64>) -> String {
-    let moves = match found.moves.len() {
-        1 => "1 move".to_string(),
-        n => format!("{n} moves"),
-    };
-    let rps = rate.rps;
+    let (rps, moves) = (rate.rps, found.moves.len());
     let (before, after) = (found.watts_before, found.watts_after);
     if cause == Cause::Energy {
         let payback = payback_s.unwrap_or_default();
         return format!(
-            "load: {rps:.0} requests/s; {moves} lower its power from {before:.1} W to {after:.1} W (modelled) and pay back in {payback:.1} s"
+            "load: {rps:.0} requests/s; power {before:.1} W before, {after:.1} W after (modelled); moves {moves}, which pay back in {payback:.1} s"
         );
     }
     let (carried, carries) = (found.knee_before_rps, found.knee_after_rps);
     format!(
-        "load: {rps:.0} requests/s, {needed_rps:.0} with the reserve; the placement carries {carried:.0}, after {moves} {carries:.0}; its power changes from {before:.1} W to {after:.1} W (modelled)"
+        "load: {rps:.0} requests/s, {needed_rps:.0} with the reserve; the placement carries {carried:.0} before, {carries:.0} after; power {before:.1} W before, {after:.1} W after (modelled); moves {moves}"
     )
 }
 
@@ -310,6 +322,15 @@ fn node_of(app: &AppState, key: InstanceKey) -> Option<NodeId> {
         0 => Some(shard.primary),
         replica => shard.backups.get(replica - 1).copied(),
     }
+}
+
+/// The rate that an application carries where it is, in requests per second.
+fn knee_rps(control: &Control, app: &AppState, rate_rps: f64) -> Option<f64> {
+    let request = Request::new(&app.plan.app, &app.profiles);
+    let carried = control.try_without(app.plan.id, |cluster| {
+        carried(&request, cluster, |key| node_of(app, key), rate_rps)
+    });
+    Some(carried?.knee_rps)
 }
 
 /// Whether all instances of an application are in place and nothing else is about to move them.

@@ -117,8 +117,10 @@ impl Orchestrator {
         let reports = &mut self.reports[node.index()];
         let of = (incarnation, datagrams);
         let is_overloaded = reports.on_report(now, of, loads, watch, &self.settings);
-        if self.settings.follow_interval_s > 0 {
-            self.following.rates.on_handled(reports.handled_at(now));
+        if self.settings.follow_interval_s > 0
+            && let Some((span, handled)) = reports.handled_at(now)
+        {
+            self.following.rates.on_handled(node, span, handled);
         }
         let is_due = is_overloaded && watch.is_smartnic && now >= watch.rests_until;
         if is_due && !watch.is_queued {
@@ -130,13 +132,14 @@ impl Orchestrator {
     /// Takes from a report what clients have asked of a node since its process started, by application.
     pub fn on_ingress(
         &mut self,
+        now: Timestamp,
         node: NodeId,
         incarnation: u32,
         counts: impl Iterator<Item = (AppId, u64)>,
     ) {
         if self.settings.follow_interval_s > 0 {
             let rates = &mut self.following.rates;
-            rates.on_ingress(node, incarnation, counts.collect());
+            rates.on_ingress(now, node, incarnation, counts.collect());
         }
     }
 

@@ -136,6 +136,8 @@ impl NodeWatch {
 pub(super) struct Reports {
     incarnation: u32,
     at: Timestamp,
+    /// Time since the report before, of the same process.
+    span: Nanos,
     datagrams: u64,
     /// There were two of this process, so the use of processor time is known.
     is_measured: bool,
@@ -257,6 +259,7 @@ impl Reports {
         *self = Reports {
             incarnation,
             at: now,
+            span: if is_same { span } else { Nanos(0) },
             datagrams,
             is_measured: is_same,
             instances,
@@ -270,10 +273,14 @@ impl Reports {
         Some(self.instances[at])
     }
 
-    /// What each instance has handled between the last two reports, if the last one is of this time.
-    pub(super) fn handled_at(&self, now: Timestamp) -> impl Iterator<Item = (ShardKey, u64)> {
-        let instances = self.instances.iter().filter(move |_| self.at == now);
-        instances.map(|i| (i.key, i.lately))
+    /// What each instance has handled between the last two reports, and the time between them, if the
+    /// last one is of this time.
+    pub(super) fn handled_at(
+        &self,
+        now: Timestamp,
+    ) -> Option<(Nanos, impl Iterator<Item = (ShardKey, u64)>)> {
+        let handled = self.instances.iter().map(|i| (i.key, i.lately));
+        (self.at == now).then_some((self.span, handled))
     }
 
     /// The instance that is overloaded for the longest time.

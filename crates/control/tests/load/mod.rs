@@ -231,7 +231,12 @@ impl Cluster {
             let o = &mut self.orchestrator;
             o.on_report(now, node, incarnation, datagrams, loads);
             let asked = self.asked.iter().filter(|_| node == HOST);
-            o.on_ingress(node, incarnation, asked.map(|(app, count)| (*app, *count)));
+            o.on_ingress(
+                now,
+                node,
+                incarnation,
+                asked.map(|(app, count)| (*app, *count)),
+            );
         }
     }
 

@@ -10,6 +10,7 @@ use e3_loadgen::report::Latency;
 use e3_loadgen::{LoadReport, Verdict};
 use e3_model::Nanos;
 use e3_model::api::Event;
+use e3_model::event::EventKind;
 use serde::Serialize;
 
 /// Hours of a row.
@@ -30,7 +31,7 @@ pub struct Report<'a> {
     days: [Replay; 2],
     /// Part of the modelled energy that following the load saves.
     saved: f64,
-    events: &'a [Event],
+    events: Vec<&'a Event>,
 }
 
 /// Some hours of the day.
@@ -68,7 +69,10 @@ impl Replay {
         let load: &LoadReport = &replayed.load;
         let watts = replayed.samples.iter().map(|s| s.drawn.watts);
         let watts_mean = watts.sum::<f64>() / replayed.samples.len() as f64;
-        let moving = replayed.moves as f64 * f64::from(MOVE_JOULES);
+        let done = replayed.events.iter();
+        let done = done.filter(|e| e.kind == EventKind::MigrationDone);
+        let moves = done.count() as u64;
+        let moving = moves as f64 * f64::from(MOVE_JOULES);
         Replay {
             placement,
             sent: load.ledger.sent,
@@ -78,7 +82,7 @@ impl Replay {
             verdict: load.verdict,
             latency: load.latency,
             longest_pause_ms: load.longest_pause_ms,
-            moves: replayed.moves,
+            moves,
             watts_mean,
             joules: watts_mean * DAY_S + moving,
         }
@@ -90,9 +94,9 @@ impl<'a> Report<'a> {
         day: &Day,
         time: Nanos,
         fixed: &Replayed,
-        adaptive: &Replayed,
-        events: &'a [Event],
+        adaptive: &'a Replayed,
     ) -> Report<'a> {
+        let events = adaptive.events.iter();
         let rows = (0..24).step_by(ROW_H as usize).map(|hour| Row {
             hour,
             rate_rps: day.rate_rps(f64::from(hour) + f64::from(ROW_H) / 2.0),
@@ -112,7 +116,9 @@ impl<'a> Report<'a> {
             hours: rows.collect(),
             saved: 1.0 - days[1].joules / days[0].joules,
             days,
-            events,
+            events: events
+                .filter(|e| e.kind == EventKind::OrchestratorFollow)
+                .collect(),
         }
     }
 }
@@ -136,8 +142,8 @@ fn mean(samples: &[Sample], hour: u32) -> Option<Drawn> {
 /// The report as text.
 pub fn text(report: &Report<'_>, paint: Paint) -> String {
     let mut text = format!(
-        "{}: kvs, 12 shards with state, on 3 servers with a host and a SmartNIC each, emulated at a thousandth\n\
-         of their speed; a day passes in {:.0} s; this machine: {}\n\
+        "{}: kvs, 6 shards with state, on 3 servers with a host and a SmartNIC each, emulated at a\n\
+         five-hundredth of their speed; a day passes in {:.0} s; this machine: {}\n\
          A request takes {} on a host at full speed (measured here), so the day's highest rate is {} requests/s.\n",
         paint.bold("day"),
         report.seconds,
@@ -175,7 +181,7 @@ pub fn text(report: &Report<'_>, paint: Paint) -> String {
     );
     reading(
         &mut text,
-        "thousandth of its speed a core takes a thousand times as long, and so does each request.",
+        "five-hundredth of its speed a core takes 500 times as long, and so does each request.",
     );
     decisions(&mut text, paint, report);
     text
@@ -246,7 +252,7 @@ fn decisions(text: &mut String, paint: Paint, report: &Report<'_>) {
         "the first move of each plan; power is modelled",
     );
     let mut last = "";
-    for event in report.events {
+    for event in &report.events {
         if event.why != last {
             reading(text, &event.why);
         }
