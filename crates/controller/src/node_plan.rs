@@ -36,7 +36,7 @@ pub(crate) struct PlanQuery {
 }
 
 pub(crate) async fn plan(
-    State(mut shared): State<Shared>,
+    State(shared): State<Shared>,
     Path(node): Path<u32>,
     Query(q): Query<PlanQuery>,
 ) -> Result<Response, Refusal> {
@@ -53,7 +53,11 @@ pub(crate) async fn plan(
         }),
         None => None,
     };
-    let (number, source) = shared.core().begin_plan_request(NodeId(node));
+    let (number, source) = {
+        let mut core = shared.core();
+        core.check_current(NodeId(node), q.incarnation)?;
+        core.begin_plan_request(NodeId(node))
+    };
     let asked = PlanRequest {
         node: NodeId(node),
         after: q.after,
@@ -91,7 +95,6 @@ pub(crate) async fn plan(
         }
         let newer = version.wait_for(|v| *v > seen);
         let _ = timeout_at(quiet_until.unwrap_or(until), newer).await;
-        shared.version = version.clone();
     }
 }
 

@@ -199,16 +199,31 @@ fn incarnation() -> Value {
     number("incarnation", true, what, u32::MAX.into())
 }
 
-fn plan_parameters() -> [Value; 4] {
+/// Ids of applications in the query, with commas between them.
+fn app_ids(name: &str, what: &str) -> Value {
+    json!({
+        "name": name,
+        "in": "query",
+        "required": false,
+        "description": what,
+        "schema": { "type": "string", "pattern": "^([0-9]{1,5}(,[0-9]{1,5})*)?$" },
+    })
+}
+
+fn plan_parameters() -> [Value; 6] {
     let after = "version of the plan that it has";
     let wait = "longest wait for a newer plan in milliseconds";
     let wait_max = PLAN_WAIT_MAX.as_millis() as u64;
     let source = "the header e3-plan-source of the answer with the plan that it has";
+    let has = "ids of the applications that its plan has; without it the plan has all";
+    let wants = "ids of those that it is asked for";
     [
         incarnation(),
         number("after", false, after, u64::MAX),
         number("wait_ms", false, wait, wait_max),
         number("source", false, source, u64::MAX),
+        app_ids("has", has),
+        app_ids("wants", wants),
     ]
 }
 
@@ -241,7 +256,7 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Value {
     let ok = json!({ "description": "done", "content": done });
     responses.insert("200".into(), ok);
     if route.query == QueryOf::Plan {
-        let nothing = json!({ "description": "there was no newer plan in time" });
+        let nothing = json!({ "description": "there was no newer plan in time, or only the version differs, which the header e3-plan-version has" });
         responses.insert("204".into(), nothing);
         let change = json!({
             "description": "what has changed since the plan that it has (RFC 3229)",
