@@ -75,7 +75,7 @@ fn section(body: &mut String, view: &EvalView, outcome: &Outcome) -> Result<(), 
     }
     let again = view
         .command
-        .replacen(" all", &format!(" {}", outcome.experiment), 1);
+        .replacen("e3 eval all", &format!("e3 eval {}", outcome.experiment), 1);
     let _ = writeln!(
         body,
         "<dl>\n<dt>command</dt><dd><code>{}</code></dd>",
