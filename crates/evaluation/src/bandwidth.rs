@@ -1,6 +1,6 @@
 //! Host traffic over the ports of all SmartNICs, against a port of the host's own (section 5.3).
 
-use crate::Experiment;
+use crate::experiment::Experiment;
 use crate::outcome::{Axis, Bars, Column, Drawing, Outcome, Plot, Table};
 use crate::world::{Case, EvaluationError, World};
 use e3_perfsim::{HostPort, Sweep};

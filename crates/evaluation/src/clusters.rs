@@ -1,6 +1,6 @@
 //! Five clusters of equal network bandwidth: requests per joule and per dollar (section 5.5).
 
-use crate::Experiment;
+use crate::experiment::Experiment;
 use crate::outcome::{Axis, Bars, Cell, Column, Comparison, Drawing, Line, Outcome, Plot, Table};
 use crate::words::times;
 use crate::world::{Case, EvaluationError, SHARDS_NOTE, Subject, World, map};

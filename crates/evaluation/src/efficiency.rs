@@ -1,6 +1,6 @@
 //! Requests per joule and latency of the applications with and without SmartNICs (section 5.1).
 
-use crate::Experiment;
+use crate::experiment::Experiment;
 use crate::outcome::{Axis, Bars, Cell, Column, Comparison, Drawing, Outcome, Plot, Table};
 use crate::words::{percent, times};
 use crate::world::{Case, EvaluationError, SHARDS_NOTE, World, map};

@@ -1,6 +1,6 @@
 //! Round trips between nodes by kind of hop (Fig. 3).
 
-use crate::Experiment;
+use crate::experiment::Experiment;
 use crate::outcome::{Axis, Bars, Column, Comparison, Drawing, Outcome, Plot, Table};
 use crate::world::{Case, EvaluationError, Subject, World, map};
 use e3_model::document::{parse_application, parse_profile};

@@ -8,6 +8,7 @@
 mod bandwidth;
 mod clusters;
 mod efficiency;
+mod experiment;
 mod hops;
 mod outcome;
 mod placement;
@@ -18,22 +19,9 @@ mod size;
 mod words;
 mod world;
 
+pub use experiment::Experiment;
 pub use outcome::{Axis, Bars, Cell, Column, Comparison, Drawing, Line, Outcome, Plot, Table};
 pub use world::{Case, EvaluationError, Pool, REQUEST_BYTES, Subject, Timer, World};
-
-/// An experiment.
-#[derive(Clone, Copy, Debug)]
-pub struct Experiment {
-    /// Name on the command line.
-    pub name: &'static str,
-    /// In one line.
-    pub title: &'static str,
-    /// Section of the paper.
-    pub section: &'static str,
-    /// What is asked and how it is answered.
-    pub about: &'static str,
-    run: fn(&World<'_>) -> Result<Outcome, EvaluationError>,
-}
 
 /// All experiments, in the order of the report.
 pub const EXPERIMENTS: &[Experiment] = &[
@@ -65,29 +53,7 @@ pub const CLUSTERS: [&str; 7] = [
     "1x-superbeefy",
 ];
 
-impl Experiment {
-    /// The experiment of this name.
-    pub fn named(name: &str) -> Option<&'static Experiment> {
-        EXPERIMENTS.iter().find(|e| e.name == name)
-    }
-
-    /// Runs it.
-    pub fn run(&self, world: &World<'_>) -> Result<Outcome, EvaluationError> {
-        (self.run)(world)
-    }
-
-    /// An outcome without figures.
-    fn outcome(&self) -> Outcome {
-        Outcome {
-            experiment: self.name,
-            title: self.title,
-            section: self.section,
-            about: self.about,
-            parameters: Vec::new(),
-            tables: Vec::new(),
-            plots: Vec::new(),
-            comparisons: Vec::new(),
-            notes: Vec::new(),
-        }
-    }
+/// The experiment of this name.
+pub fn named(name: &str) -> Option<&'static Experiment> {
+    EXPERIMENTS.iter().find(|e| e.name == name)
 }

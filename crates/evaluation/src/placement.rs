@@ -1,6 +1,6 @@
 //! The placers, judged by the simulator (section 5.4).
 
-use crate::Experiment;
+use crate::experiment::Experiment;
 use crate::outcome::{Axis, Bars, Cell, Column, Drawing, Outcome, Plot, Table};
 use crate::world::{Case, EvaluationError, Subject, World, map};
 use e3_model::NodeKind;

@@ -1,6 +1,6 @@
 //! Power against offered load, from idle to peak (section 5.1).
 
-use crate::Experiment;
+use crate::experiment::Experiment;
 use crate::outcome::{Axis, Column, Comparison, Drawing, Line, Outcome, Plot, Table};
 use crate::world::{EvaluationError, World};
 use e3_perfsim::{Point, Sweep};

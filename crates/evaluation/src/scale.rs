@@ -1,7 +1,7 @@
 //! Time for placement and decisions against the size of the cluster (section 5.6). Measured on the machine that runs
 //! it, so two runs differ.
 
-use crate::Experiment;
+use crate::experiment::Experiment;
 use crate::outcome::{Axis, Cell, Column, Comparison, Drawing, Line, Outcome, Plot, Table};
 use crate::world::{EvaluationError, World};
 use e3_model::profile::Provenance;

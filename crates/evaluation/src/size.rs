@@ -1,6 +1,6 @@
 //! Requests per joule against the size of a request (Fig. 2).
 
-use crate::Experiment;
+use crate::experiment::Experiment;
 use crate::outcome::{Axis, Column, Comparison, Drawing, Line, Outcome, Plot, Table};
 use crate::words::times;
 use crate::world::{EvaluationError, REQUEST_BYTES, Subject, World};

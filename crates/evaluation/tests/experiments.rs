@@ -1,6 +1,6 @@
 //! Experiments without a program around them: one thread, no clock.
 
-use e3_evaluation::{Cell, EvaluationError, Experiment, Outcome, Pool, Timer, World};
+use e3_evaluation::{Cell, EvaluationError, Outcome, Pool, Timer, World, named};
 use e3_model::document::parse_topology;
 use e3_placement::Hcm;
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ fn world(pool: &dyn Pool) -> World<'_> {
 }
 
 fn run(name: &str, world: &World<'_>) -> Outcome {
-    Experiment::named(name).unwrap().run(world).unwrap()
+    named(name).unwrap().run(world).unwrap()
 }
 
 fn number(cell: &Cell) -> f64 {
@@ -115,7 +115,7 @@ fn a_placer_without_a_time_leaves_a_gap_and_a_note() {
 fn a_topology_that_is_missing_is_named() {
     let mut world = world(&Forwards);
     world.clusters.clear();
-    let error = Experiment::named("hops").unwrap().run(&world).unwrap_err();
+    let error = named("hops").unwrap().run(&world).unwrap_err();
     assert_eq!(error, EvaluationError::Topology("3x-type1".into()));
     assert!(error.to_string().contains("3x-type1"));
 }

@@ -1,6 +1,7 @@
 //! Files of `e3 eval --out`: a JSON file and the plots of each experiment, and the report.
 
-use super::{EvalView, plot, report};
+use super::result::EvalView;
+use super::{plot, report};
 use crate::ui::failure::{Exit, Failure};
 use std::path::Path;
 

@@ -5,6 +5,7 @@ mod files;
 mod lend;
 mod plot;
 mod report;
+mod result;
 mod view;
 
 use crate::documents::{builtin, flows};
@@ -22,7 +23,7 @@ use e3_perfsim::ModelError;
 use e3_placement::Request;
 use e3_solver::Ilp;
 use lend::{Stopwatch, Threads};
-use serde::Serialize;
+use result::{EvalView, Listed};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -61,28 +62,6 @@ pub struct Eval {
     /// Output format.
     #[command(flatten)]
     pub output: Output,
-}
-
-/// A line of the list.
-#[derive(Serialize)]
-pub struct Listed {
-    /// Name.
-    pub name: &'static str,
-    /// In one line.
-    pub title: &'static str,
-    /// Section of the paper.
-    pub section: &'static str,
-}
-
-/// What `e3 eval EXPERIMENT -o json` prints.
-#[derive(Serialize)]
-pub struct EvalView {
-    /// The command that gives it.
-    pub command: String,
-    /// Shorter runs: the figures are less exact.
-    pub quick: bool,
-    /// By experiment.
-    pub outcomes: Vec<Outcome>,
 }
 
 /// `e3 eval`.
@@ -137,7 +116,7 @@ fn experiments(name: &str) -> Result<Vec<&'static Experiment>, Failure> {
     if name == ALL {
         return Ok(EXPERIMENTS.iter().collect());
     }
-    let found = Experiment::named(name).ok_or_else(|| {
+    let found = e3_evaluation::named(name).ok_or_else(|| {
         let names: Vec<&str> = EXPERIMENTS.iter().map(|e| e.name).collect();
         let message = format!("no experiment is named {name:?}");
         Failure::new(Exit::NotFound, message).hint(format!("there are all, {}", names.join(", ")))

@@ -1,6 +1,7 @@
 //! The report: one HTML page that needs nothing else, readable on a phone, light and dark.
 
-use super::{EvalView, plot, view};
+use super::result::{EvalView, QUICK};
+use super::{plot, view};
 use crate::ui::failure::Failure;
 use e3_evaluation::{Cell, Outcome, Table};
 use std::fmt::Write as _;
@@ -9,8 +10,6 @@ use std::fmt::Write as _;
 pub const FILE: &str = "report.html";
 /// Longer tables are folded.
 const ROWS_OPEN_MAX: usize = 20;
-/// What a quick run says.
-pub const QUICK: &str = "This is a quick run: short simulations of few applications. Its figures are less exact than those of a full run.";
 
 const STYLE: &str = include_str!("report.css");
 const ABOUT: &str = "Everything here is modelled by the performance simulator of E3, except where a column says otherwise: \
@@ -76,7 +75,7 @@ fn section(body: &mut String, view: &EvalView, outcome: &Outcome) -> Result<(), 
     }
     let again = view
         .command
-        .replacen(" all", &format!(" {}", outcome.experiment), 1);
+        .replacen("e3 eval all", &format!("e3 eval {}", outcome.experiment), 1);
     let _ = writeln!(
         body,
         "<dl>\n<dt>command</dt><dd><code>{}</code></dd>",

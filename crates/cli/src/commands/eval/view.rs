@@ -1,6 +1,6 @@
 //! `e3 eval` on the terminal.
 
-use super::{EvalView, Listed};
+use super::result::{EvalView, Listed, QUICK};
 use crate::ui::output::{Paint, Table};
 use e3_evaluation::{Cell, Column, Outcome};
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ pub fn list(list: &[Listed]) -> String {
 pub fn outcomes(view: &EvalView, paint: Paint) -> String {
     let mut text = String::new();
     if view.quick {
-        let _ = writeln!(text, "{}", paint.yellow(super::report::QUICK));
+        let _ = writeln!(text, "{}", paint.yellow(QUICK));
     }
     for outcome in &view.outcomes {
         self::outcome(&mut text, outcome, paint);
