@@ -15,7 +15,9 @@ use e3_capacity::{Candidate, CandidateError, Entrant, PlanError, plan};
 use e3_hardware::Estimate;
 use e3_hardware::servers;
 use e3_model::profile::Provenance;
+use e3_model::{Application, Profile};
 use e3_placement::Request;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Carbon intensity of electricity in g/kWh if none is given: near the mean of the world.
@@ -174,7 +176,7 @@ impl Plan {
         own.or_else(|| all.map(PathBuf::from))
     }
 
-    fn entrants(&self) -> Result<Vec<Entrant>, Failure> {
+    fn entrants(&self, app: &Application) -> Result<Vec<Entrant>, Failure> {
         for text in &self.profiles {
             if let Some((name, _)) = text.split_once('=')
                 && !self.candidates.iter().any(|c| c.eq_ignore_ascii_case(name))
@@ -187,10 +189,10 @@ impl Plan {
         let entrant = |name: &String| {
             let dir = self.measured(name);
             let profiles = builtin::profiles(dir.as_deref())?.by_name;
-            // Profiles of the paper's hardware in a directory are still those of the paper's hardware.
-            let of_paper = |provenance| provenance == Provenance::Paper;
-            let is_measured =
-                dir.is_some() && !profiles.values().any(|p| of_paper(p.spec.provenance));
+            let is_measured = match &dir {
+                Some(dir) => are_measured(app, &profiles, dir)?,
+                None => false,
+            };
             Ok(Entrant {
                 candidate: candidate(name)?,
                 profiles,
@@ -199,6 +201,32 @@ impl Plan {
         };
         self.candidates.iter().map(entrant).collect()
     }
+}
+
+/// Whether the profiles of an application were measured on the candidate. If all are those of the paper's hardware,
+/// they are scaled as the built-in ones.
+fn are_measured(
+    app: &Application,
+    profiles: &BTreeMap<String, Profile>,
+    dir: &Path,
+) -> Result<bool, Failure> {
+    let used = app
+        .spec
+        .services
+        .iter()
+        .filter_map(|s| profiles.get(s.profile()));
+    let (paper, own): (Vec<_>, Vec<_>) = used.partition(|p| p.spec.provenance == Provenance::Paper);
+    if let (Some(paper), Some(own)) = (paper.first(), own.first()) {
+        let message = format!(
+            "{}: profile {:?} is of the paper's hardware, {:?} is not",
+            dir.display(),
+            paper.name,
+            own.name
+        );
+        let hint = "measure all services of the application with e3 profile";
+        return Err(Failure::new(Exit::Input, message).hint(hint));
+    }
+    Ok(paper.is_empty())
 }
 
 /// A type of server, else a topology.
@@ -231,8 +259,8 @@ pub fn run(args: &Plan, settings: &Settings) -> Result<(), Failure> {
         _ => Failure::new(Exit::Input, &e),
     };
     question.validate().map_err(|e| invalid(e.into()))?;
-    let entrants = args.entrants()?;
     let (_, app) = builtin::application(&args.app)?;
+    let entrants = args.entrants(&app)?;
     let request = Request::new(&app, &entrants[0].profiles);
     let visits = flows::visits(&app);
     let visits = visits.unwrap_or_else(|| request.services().map(|s| request.visits(s)).collect());
