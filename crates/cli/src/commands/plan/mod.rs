@@ -284,3 +284,42 @@ pub fn run(args: &Plan, settings: &Settings) -> Result<(), Failure> {
         false => failure.hint("let services have more shards with --grow-shards"),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use e3_model::topology::Node;
+
+    #[test]
+    fn a_value_is_plausible_from_half_to_twice_and_a_range_is_as_given() {
+        let price = |text: &str| range(text).unwrap().plausible(5.0);
+        let e = |low, value, high| Estimate { low, value, high };
+        assert_eq!(price("0.1"), e(0.05, 0.1, 0.2));
+        assert_eq!(price("4"), e(2.0, 4.0, 5.0));
+        assert_eq!(price("0.1:0.1:0.3"), e(0.1, 0.1, 0.3));
+        assert_eq!(price("0"), Estimate::exact(0.0));
+        assert_eq!(range("1.3").unwrap().exact(), Estimate::exact(1.3));
+        for bad in ["", "1:2", "a", "1:2:3:4", "inf"] {
+            assert!(range(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn types_of_table_4_have_the_nodes_of_the_topologies() {
+        for name in [
+            "3x-type1",
+            "2x-type2",
+            "4x-beefy",
+            "4x-wimpy",
+            "1x-superbeefy",
+        ] {
+            let (_, topology) = builtin::topology(name).unwrap();
+            let server = &topology.spec.racks[0].servers[0];
+            let found = servers::server_type(&server.system).unwrap();
+            let of = |n: &Node| (n.kind, n.cores, n.memory, n.bandwidth_gbps);
+            let nodes: Vec<_> = server.nodes.iter().map(of).collect();
+            let expected: Vec<_> = found.nodes.iter().map(of).collect();
+            assert_eq!(nodes, expected, "{name}");
+        }
+    }
+}
