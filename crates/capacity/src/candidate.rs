@@ -2,8 +2,8 @@
 //! bought once or several times.
 
 use crate::limits::SERVERS_PER_RACK;
-use e3_hardware::servers::{self, Quantity, ServerType};
-use e3_hardware::{Estimate, Guesses};
+use e3_hardware::Guesses;
+use e3_hardware::servers::{self, Part, Quantity, ServerType};
 use e3_model::topology::{Rack, Server, TopologySpec};
 use e3_model::{NodeKind, Topology};
 use e3_power::PowerModel;
@@ -100,8 +100,8 @@ impl Candidate {
         }
         let speeds = |t: &ServerType| {
             (
-                t.host_speed.estimate,
-                t.smartnic_speed.estimate,
+                t.host_speed.0.estimate,
+                t.smartnic_speed.0.estimate,
                 t.host_threads,
             )
         };
@@ -184,38 +184,31 @@ impl Candidate {
         self.has(NodeKind::Host) && self.types[0].host_threads > 1
     }
 
-    /// Idle power of a block in watts.
-    pub fn idle_w(&self) -> Quantity {
-        self.sum(|t| t.idle_w)
+    /// All parts of a block; a part that it has several times is there several times.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.types.iter().flat_map(|t| &t.parts)
     }
 
-    /// Peak power of a block in watts.
-    pub fn peak_w(&self) -> Quantity {
-        self.sum(|t| t.peak_w)
-    }
-
-    /// Price of a block in dollars.
-    pub fn price_usd(&self) -> Quantity {
-        self.sum(|t| t.price_usd)
+    /// Sum of a quantity over the parts of a block.
+    pub fn sum(&self, of: fn(&Part) -> Quantity) -> Quantity {
+        servers::sum(self.parts(), of)
     }
 
     /// Speed of a core of this kind against the paper's.
     pub fn speed(&self, kind: NodeKind) -> Quantity {
-        match kind {
-            NodeKind::Host => self.types[0].host_speed,
-            NodeKind::SmartNic => self.types[0].smartnic_speed,
-        }
+        self.speed_of(kind).0
     }
 
-    fn sum(&self, of: impl Fn(&ServerType) -> Quantity) -> Quantity {
-        let start = Quantity {
-            estimate: Estimate::exact(0.0),
-            from: of(&self.types[0]).from,
-        };
-        self.types.iter().map(of).fold(start, |a, b| Quantity {
-            estimate: a.estimate.plus(&b.estimate),
-            from: a.from.max(b.from),
-        })
+    /// Name of the part that has the cores of this kind.
+    pub fn processor(&self, kind: NodeKind) -> &str {
+        &self.speed_of(kind).1
+    }
+
+    fn speed_of(&self, kind: NodeKind) -> &(Quantity, String) {
+        match kind {
+            NodeKind::Host => &self.types[0].host_speed,
+            NodeKind::SmartNic => &self.types[0].smartnic_speed,
+        }
     }
 }
 
@@ -264,7 +257,7 @@ mod tests {
         both.spec.racks.extend(wimpy.spec.racks);
         let both = Candidate::of_topology("both", &both).unwrap();
         assert_eq!(both.servers_per_block(), 2);
-        assert_eq!(both.price_usd().estimate.value, 4500.0 + 2209.0);
+        assert_eq!(both.sum(|p| p.price_usd).estimate.value, 4500.0 + 2209.0);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::cost::{break_even_price, break_even_years, cost_efficiency};
 use crate::inputs::Settings;
 use crate::limits::{LOADS, PRICES, YEARS_COMPARED};
 use crate::outputs::{Outputs, World};
-use crate::plan::{End, Entry, Input, Varied, planned};
+use crate::plan::{End, Entry, Input, PartQuantity, Varied, planned};
 use crate::report::{
     Assumption, BreakEven, CandidateReport, Figure, Figures, Grid, GridRow, LoadRow, Plan,
     SensitivityEnd, SensitivityRow,
@@ -56,6 +56,7 @@ impl Compared<'_> {
             average_rps: settings.average_rps() * settings.utilisation.value,
             p99_ms_objective: self.subject.p99_us / 1e3,
             years: settings.years,
+            grow_shards: settings.grow_shards,
             assumptions: self.assumptions(),
             candidates: candidates.collect(),
             cheapest: self.name(lowest(&costs)),
@@ -119,9 +120,9 @@ impl Compared<'_> {
             service_times: times,
             host_speed: speed(NodeKind::Host),
             smartnic_speed: speed(NodeKind::SmartNic),
-            idle_w: figure(candidate.idle_w(), "W"),
-            peak_w: figure(candidate.peak_w(), "W"),
-            price_usd: figure(candidate.price_usd(), "$"),
+            idle_w: figure(candidate.sum(|p| p.idle_w), "W"),
+            peak_w: figure(candidate.sum(|p| p.peak_w), "W"),
+            price_usd: figure(candidate.sum(|p| p.price_usd), "$"),
             cannot: cannot.map(ToString::to_string),
             figures: central.and_then(|central| self.figures(at, entry, central)),
         }
@@ -163,8 +164,9 @@ impl Compared<'_> {
         for v in self.varied {
             for (end, outputs) in [End::Low, End::High].into_iter().zip(&v.ends) {
                 if outputs[at].is_none() {
-                    let (name, _, estimate, _) = self.describe(v.input);
-                    fails.push(format!("{name} {}", end.of(&estimate)));
+                    let (name, part, estimate, _) = self.describe(&v.input);
+                    let of = part.map_or(String::new(), |part| format!(" of {part}"));
+                    fails.push(format!("{name}{of} {}", end.of(&estimate)));
                 }
             }
         }
@@ -288,26 +290,31 @@ impl Compared<'_> {
         found
     }
 
-    /// Name, candidate, range and origin of an input.
-    fn describe(&self, input: Input) -> (String, Option<usize>, Estimate, Origin) {
+    /// Name, part, range and origin of an input.
+    fn describe(&self, input: &Input) -> (String, Option<String>, Estimate, Origin) {
         let s = self.settings;
-        let candidate = |at: usize| &self.entries[at].entrant.candidate;
-        let of = |name: &str, at: usize, q: Quantity| (name.into(), Some(at), q.estimate, q.from);
-        let given = |name: &str, e: Estimate| (name.into(), None, e, Origin::Assumed);
+        let assumed = |name: &str, e: Estimate| (name.into(), None, e, Origin::Assumed);
         match input {
-            Input::Price => given("price of electricity, $/kWh", s.price_usd_kwh),
-            Input::Carbon => given("carbon intensity, g/kWh", s.carbon_g_kwh),
-            Input::Pue => given("power usage effectiveness", s.pue),
-            Input::Utilisation => given("utilisation", s.utilisation),
-            Input::HardwarePrice(at) => of("price of a block, $", at, candidate(at).price_usd()),
-            Input::IdlePower(at) => of("idle power of a block, W", at, candidate(at).idle_w()),
-            Input::PeakPower(at) => of("peak power of a block, W", at, candidate(at).peak_w()),
-            Input::Speed(at, kind) => {
-                let name = format!("speed of a {} core, x", kind.name());
-                of(&name, at, candidate(at).speed(kind))
+            Input::Price => assumed("price of electricity, $/kWh", s.price_usd_kwh),
+            Input::Carbon => assumed("carbon intensity, g/kWh", s.carbon_g_kwh),
+            Input::Pue => assumed("power usage effectiveness", s.pue),
+            Input::Utilisation => assumed("utilisation", s.utilisation),
+            Input::OfPart(part, of) => {
+                let name = match of {
+                    PartQuantity::Price => "price, $",
+                    PartQuantity::Idle => "idle power, W",
+                    PartQuantity::Peak => "peak power, W",
+                };
+                let quantity = of.of(part);
+                let part = Some(part.name.clone());
+                (name.into(), part, quantity.estimate, quantity.from)
+            }
+            Input::Speed(part, _, quantity) => {
+                let name = "speed of a core, x".to_string();
+                (name, Some(part.clone()), quantity.estimate, quantity.from)
             }
             Input::Guess(at) => {
-                let guess = &GUESSES[at];
+                let guess = &GUESSES[*at];
                 let estimate = Estimate {
                     low: guess.low,
                     value: guess.value,
@@ -327,7 +334,7 @@ impl Compared<'_> {
         });
         let matters = |v: &&Varied| v.input != Input::Carbon;
         let rows = self.varied.iter().filter(matters).map(|v| {
-            let (input, candidate, estimate, from) = self.describe(v.input);
+            let (input, part, estimate, from) = self.describe(&v.input);
             let end = |which: End, outputs: &Vec<Option<Outputs>>| {
                 let costs: Vec<Option<f64>> = outputs.iter().map(cost).collect();
                 SensitivityEnd {
@@ -351,7 +358,7 @@ impl Compared<'_> {
             let usual = self.name(first);
             SensitivityRow {
                 input,
-                candidate: self.name(candidate),
+                part,
                 from,
                 moves_cheapest: low.cheapest != usual || high.cheapest != usual,
                 low,

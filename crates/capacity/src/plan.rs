@@ -13,6 +13,7 @@ use crate::outputs::{Block, Operating, Outputs, World};
 use crate::report::Plan;
 use crate::sizing::{Sized, Sizer};
 use e3_hardware::guesses::{GUESSES, Guesses};
+use e3_hardware::servers::{Part, Quantity};
 use e3_hardware::{Estimate, Origin};
 use e3_model::{Application, NodeKind, Profile};
 use e3_perfsim::ModelError;
@@ -47,18 +48,36 @@ pub enum PlanError {
 }
 
 /// An uncertain input.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Input {
     Price,
     Carbon,
     Pue,
     Utilisation,
-    HardwarePrice(usize),
-    IdlePower(usize),
-    PeakPower(usize),
-    Speed(usize, NodeKind),
+    /// A quantity of a part, for all candidates that have it.
+    OfPart(Part, PartQuantity),
+    /// Speed of the cores of this kind in the part of this name.
+    Speed(String, NodeKind, Quantity),
     /// A parameter of the simulator, by its index.
     Guess(usize),
+}
+
+/// A quantity of a part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PartQuantity {
+    Price,
+    Idle,
+    Peak,
+}
+
+impl PartQuantity {
+    pub(crate) fn of(self, part: &Part) -> Quantity {
+        match self {
+            PartQuantity::Price => part.price_usd,
+            PartQuantity::Idle => part.idle_w,
+            PartQuantity::Peak => part.peak_w,
+        }
+    }
 }
 
 /// End of a range.
@@ -129,8 +148,8 @@ pub fn plan(
     let entries = entries.collect::<Result<Vec<Entry<'_>>, PlanError>>()?;
     let mut varied = Vec::new();
     for input in planner.inputs(&entries) {
-        let low = planner.vary(&entries, input, End::Low)?;
-        let high = planner.vary(&entries, input, End::High)?;
+        let low = planner.vary(&entries, &input, End::Low)?;
+        let high = planner.vary(&entries, &input, End::High)?;
         let ends = [low, high];
         varied.push(Varied { input, ends });
     }
@@ -172,9 +191,9 @@ impl Entrant {
 
     pub(crate) fn block(&self) -> Block {
         Block {
-            idle_w: self.candidate.idle_w().estimate.value,
-            peak_w: self.candidate.peak_w().estimate.value,
-            price_usd: self.candidate.price_usd().estimate.value,
+            idle_w: self.candidate.sum(|p| p.idle_w).estimate.value,
+            peak_w: self.candidate.sum(|p| p.peak_w).estimate.value,
+            price_usd: self.candidate.sum(|p| p.price_usd).estimate.value,
         }
     }
 
@@ -247,34 +266,42 @@ impl<'a> Planner<'a> {
     /// All inputs whose value is uncertain and matters.
     fn inputs(&self, entries: &[Entry<'_>]) -> Vec<Input> {
         let s = self.settings;
-        let mut inputs = Vec::new();
-        let mut add = |input, is_exact: bool| {
-            if !is_exact {
-                inputs.push(input);
+        let common = [
+            (Input::Price, s.price_usd_kwh),
+            (Input::Carbon, s.carbon_g_kwh),
+            (Input::Pue, s.pue),
+            (Input::Utilisation, s.utilisation),
+        ];
+        let common = common.into_iter().filter(|(_, e)| !e.is_exact());
+        let mut inputs: Vec<Input> = common.map(|(input, _)| input).collect();
+        for entry in entries.iter().filter(|e| e.operating.is_some()) {
+            let candidate = &entry.entrant.candidate;
+            for part in candidate.parts() {
+                for of in [PartQuantity::Price, PartQuantity::Idle, PartQuantity::Peak] {
+                    if !of.of(part).estimate.is_exact() {
+                        inputs.push(Input::OfPart(part.clone(), of));
+                    }
+                }
             }
-        };
-        add(Input::Price, s.price_usd_kwh.is_exact());
-        add(Input::Carbon, s.carbon_g_kwh.is_exact());
-        add(Input::Pue, s.pue.is_exact());
-        add(Input::Utilisation, s.utilisation.is_exact());
-        for (at, entry) in entries.iter().enumerate() {
-            if entry.operating.is_none() {
-                continue;
-            }
-            let c = &entry.entrant.candidate;
-            add(Input::HardwarePrice(at), c.price_usd().estimate.is_exact());
-            add(Input::IdlePower(at), c.idle_w().estimate.is_exact());
-            add(Input::PeakPower(at), c.peak_w().estimate.is_exact());
             for kind in [NodeKind::Host, NodeKind::SmartNic] {
-                let is_exact = entry.entrant.speed(kind).is_exact() || !c.has(kind);
-                add(Input::Speed(at, kind), is_exact);
+                if candidate.has(kind) && !entry.entrant.speed(kind).is_exact() {
+                    let part = candidate.processor(kind).to_string();
+                    inputs.push(Input::Speed(part, kind, candidate.speed(kind)));
+                }
             }
         }
         for (at, guess) in GUESSES.iter().enumerate() {
-            let matters = entries.iter().any(|e| self.matters(guess.name, e));
-            add(Input::Guess(at), !matters);
+            if entries.iter().any(|e| self.matters(guess.name, e)) {
+                inputs.push(Input::Guess(at));
+            }
         }
-        inputs
+        let mut distinct: Vec<Input> = Vec::new();
+        for input in inputs {
+            if !distinct.contains(&input) {
+                distinct.push(input);
+            }
+        }
+        distinct
     }
 
     /// Whether a parameter of the simulator has an effect on a candidate.
@@ -305,19 +332,17 @@ impl<'a> Planner<'a> {
     fn vary(
         &self,
         entries: &[Entry<'_>],
-        input: Input,
+        input: &Input,
         end: End,
     ) -> Result<Vec<Option<Outputs>>, PlanError> {
-        let all = entries.iter().enumerate();
-        let figures = all.map(|(at, entry)| self.figures(entry, at, input, end));
+        let figures = entries.iter().map(|e| self.figures(e, input, end));
         figures.collect()
     }
 
     fn figures(
         &self,
         entry: &Entry<'_>,
-        at: usize,
-        input: Input,
+        input: &Input,
         end: End,
     ) -> Result<Option<Outputs>, PlanError> {
         let Some(mut operating) = entry.operating else {
@@ -325,50 +350,75 @@ impl<'a> Planner<'a> {
         };
         let s = self.settings;
         let (mut block, mut world) = (entry.entrant.block(), s.world());
-        let candidate = &entry.entrant.candidate;
-        let step = entry.sized[planned()].as_ref().map_or(0, |s| s.step);
         match input {
             Input::Price => world.price_usd_kwh = end.of(&s.price_usd_kwh),
             Input::Carbon => world.carbon_g_kwh = end.of(&s.carbon_g_kwh),
             Input::Pue => world.pue = end.of(&s.pue),
             Input::Utilisation => world.utilisation = end.of(&s.utilisation),
-            Input::HardwarePrice(of) if of == at => {
-                block.price_usd = end.of(&candidate.price_usd().estimate);
+            Input::OfPart(part, of) => {
+                let count = entry
+                    .entrant
+                    .candidate
+                    .parts()
+                    .filter(|p| *p == part)
+                    .count();
+                let estimate = of.of(part).estimate;
+                let more = count as f64 * (end.of(&estimate) - estimate.value);
+                match of {
+                    PartQuantity::Price => block.price_usd += more,
+                    PartQuantity::Idle => block.idle_w += more,
+                    PartQuantity::Peak => block.peak_w += more,
+                }
             }
-            Input::IdlePower(of) if of == at => block.idle_w = end.of(&candidate.idle_w().estimate),
-            Input::PeakPower(of) if of == at => block.peak_w = end.of(&candidate.peak_w().estimate),
-            Input::Speed(of, kind) if of == at => {
-                let entrant = entry.entrant;
-                let speed = |k| match k == kind {
+            Input::Speed(..) | Input::Guess(_) => match self.resized(entry, input, end)? {
+                Some(sized) => operating = entry.operating(&sized),
+                None => return Ok(None),
+            },
+        }
+        Ok(Some(operating.outputs(&block, &world, s.average_rps())))
+    }
+
+    /// The size of a candidate with an input at an end that needs a simulation.
+    fn resized(
+        &self,
+        entry: &Entry<'_>,
+        input: &Input,
+        end: End,
+    ) -> Result<Option<Sized>, PlanError> {
+        let Ok(central) = &entry.sized[planned()] else {
+            return Ok(None);
+        };
+        let (entrant, step) = (entry.entrant, central.step);
+        let candidate = &entrant.candidate;
+        let found = match input {
+            Input::Speed(part, kind, _)
+                if candidate.processor(*kind) == part && !entrant.speed(*kind).is_exact() =>
+            {
+                let speed = |k| match k == *kind {
                     true => end.of(&entrant.speed(k)),
                     false => entrant.speed(k).value,
                 };
                 let case = Case::new(candidate, &entrant.profiles, speed);
-                let sizer = Sizer::new(&self.subject, case, s.load_rps, 1);
-                let found = sizer.size(&Guesses::default(), step)?;
-                let Ok(found) = found else { return Ok(None) };
-                operating = entry.operating(&found);
+                let load_rps = self.settings.load_rps;
+                let sizer = Sizer::new(&self.subject, case, load_rps, 1);
+                sizer.size(&Guesses::default(), step)?
             }
-            Input::Guess(of) if self.matters(GUESSES[of].name, entry) => {
-                let guess = &GUESSES[of];
+            Input::Guess(at) if self.matters(GUESSES[*at].name, entry) => {
+                let guess = &GUESSES[*at];
                 let mut guesses = Guesses::default();
-                let value = if end == End::Low {
-                    guess.low
-                } else {
-                    guess.high
+                let value = match end {
+                    End::Low => guess.low,
+                    End::High => guess.high,
                 };
                 guesses.set(guess.name, value).expect("within its range");
-                let Some(sizer) = &entry.sizer else {
-                    return Ok(None);
-                };
-                let Ok(found) = sizer.size(&guesses, step)? else {
-                    return Ok(None);
-                };
-                operating = entry.operating(&found);
+                match &entry.sizer {
+                    Some(sizer) => sizer.size(&guesses, step)?,
+                    None => return Ok(None),
+                }
             }
-            _ => {}
-        }
-        Ok(Some(operating.outputs(&block, &world, s.average_rps())))
+            _ => return Ok(Some(central.clone())),
+        };
+        Ok(found.ok())
     }
 }
 

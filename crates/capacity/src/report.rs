@@ -29,6 +29,8 @@ pub struct Plan {
     pub p99_ms_objective: f64,
     /// Time of ownership in years.
     pub years: f64,
+    /// Services may have more shards than in the manifest.
+    pub grow_shards: bool,
     /// Price of electricity, carbon intensity, PUE, utilisation: as given.
     pub assumptions: Vec<Assumption>,
     /// Candidates, in the order given.
@@ -164,8 +166,8 @@ pub struct BreakEven {
 pub struct SensitivityRow {
     /// Input.
     pub input: String,
-    /// Candidate, if it concerns only one.
-    pub candidate: Option<String>,
+    /// Part or server type, if it concerns one. It is moved for all candidates that have it.
+    pub part: Option<String>,
     /// Where its range comes from.
     pub from: Origin,
     /// At its lower end.

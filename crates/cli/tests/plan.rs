@@ -63,6 +63,13 @@ fn servers_of_the_present_day_say_that_their_service_times_are_a_guess() {
     let more = ["--profiles", own.as_str()];
     let view = e3.json(&words("epyc-9124+bluefield-2", "5000", &more));
     assert_eq!(view["candidates"][0]["service_times"], "measured");
+    std::fs::copy(shipped.join("sql.yaml"), dir.join("sql.yaml")).unwrap();
+    let ended = e3.run(&words("epyc-9124+bluefield-2", "5000", &more));
+    assert_eq!(ended.code, 2, "{ended:?}");
+    assert!(
+        ended.err.contains("\"sql\" is of the paper's hardware"),
+        "{ended:?}"
+    );
 }
 
 #[test]
@@ -87,20 +94,74 @@ fn a_load_that_nobody_carries_is_refused_with_its_reason() {
 fn bad_questions_are_refused_with_their_bounds() {
     let e3 = E3::new();
     for (candidates, load, more, code, part) in [
-        ("abacus", "9000", [].as_slice(), 3, "there are Beefy, SuperBeefy"),
+        (
+            "abacus",
+            "9000",
+            [].as_slice(),
+            3,
+            "there are Beefy, SuperBeefy",
+        ),
         ("Beefy,Beefy", "9000", &[], 2, "given twice"),
         ("Beefy", "-5", &[], 2, "load is -5 requests/s, must be 1 to"),
         ("Beefy", "many", &[], 2, "is not a number"),
-        ("Beefy", "9000", &["--years", "0"], 2, "time of ownership is 0 years"),
-        ("Beefy", "9000", &["--years", "-1"], 2, "time of ownership is -1 years"),
-        ("Beefy", "9000", &["--price", "-0.1"], 2, "price of electricity is -0.1 $/kWh"),
+        (
+            "Beefy",
+            "9000",
+            &["--years", "0"],
+            2,
+            "time of ownership is 0 years",
+        ),
+        (
+            "Beefy",
+            "9000",
+            &["--years", "-1"],
+            2,
+            "time of ownership is -1 years",
+        ),
+        (
+            "Beefy",
+            "9000",
+            &["--price", "-0.1"],
+            2,
+            "price of electricity is -0.1 $/kWh",
+        ),
         ("Beefy", "9000", &["--price", "3:2:1"], 2, "must ascend"),
         ("Beefy", "9000", &["--price", "1:2"], 2, "LOW:VALUE:HIGH"),
-        ("Beefy", "9000", &["--carbon", "9999"], 2, "carbon intensity is 9999 g/kWh"),
-        ("Beefy", "9000", &["--pue", "0.5"], 2, "power usage effectiveness is 0.5"),
-        ("Beefy", "9000", &["--day", "9001"], 2, "lowest load of the day is 9001"),
-        ("Beefy", "9000", &["--p99-ms", "0"], 2, "objective on p99 is 0 ms"),
-        ("Beefy", "9000", &["--profiles", "Wimpy=x"], 2, "none of the candidates"),
+        (
+            "Beefy",
+            "9000",
+            &["--carbon", "9999"],
+            2,
+            "carbon intensity is 9999 g/kWh",
+        ),
+        (
+            "Beefy",
+            "9000",
+            &["--pue", "0.5"],
+            2,
+            "power usage effectiveness is 0.5",
+        ),
+        (
+            "Beefy",
+            "9000",
+            &["--day", "9001"],
+            2,
+            "lowest load of the day is 9001",
+        ),
+        (
+            "Beefy",
+            "9000",
+            &["--p99-ms", "0"],
+            2,
+            "objective on p99 is 0 ms",
+        ),
+        (
+            "Beefy",
+            "9000",
+            &["--profiles", "Wimpy=x"],
+            2,
+            "none of the candidates",
+        ),
     ] {
         let ended = e3.run(&words(candidates, load, more));
         assert_eq!(ended.code, code, "{candidates} {more:?}: {ended:?}");

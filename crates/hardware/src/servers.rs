@@ -64,6 +64,19 @@ pub struct Quantity {
     pub from: Origin,
 }
 
+/// A part of a server, or a server of Table 4 as a whole.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Part {
+    /// Name.
+    pub name: String,
+    /// Power when idle, in watts.
+    pub idle_w: Quantity,
+    /// Power at the peak, in watts.
+    pub peak_w: Quantity,
+    /// Price in dollars.
+    pub price_usd: Quantity,
+}
+
 /// A type of server.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ServerType {
@@ -71,16 +84,12 @@ pub struct ServerType {
     pub name: String,
     /// Its nodes; their names are `host` and `nic0`.
     pub nodes: Vec<Node>,
-    /// Power when idle, in watts.
-    pub idle_w: Quantity,
-    /// Power at the peak, in watts.
-    pub peak_w: Quantity,
-    /// Price in dollars.
-    pub price_usd: Quantity,
-    /// Speed of a core of its host against the paper's.
-    pub host_speed: Quantity,
-    /// Speed of a core of its SmartNIC against the paper's.
-    pub smartnic_speed: Quantity,
+    /// What it consists of.
+    pub parts: Vec<Part>,
+    /// Speed of a core of its host against the paper's, and the part that has it.
+    pub host_speed: (Quantity, String),
+    /// The same of its SmartNIC.
+    pub smartnic_speed: (Quantity, String),
     /// Hardware threads of a core of its host.
     pub host_threads: u32,
 }
@@ -135,9 +144,9 @@ fn of(part: &str, quantity: &str) -> Quantity {
     }
 }
 
-fn sum(parts: &[&str], quantity: &str) -> Quantity {
-    let quantities = parts.iter().map(|part| of(part, quantity));
-    let sum = quantities.reduce(|a, b| Quantity {
+/// Sum of a quantity over parts, all at the same end of their ranges.
+pub fn sum<'a>(parts: impl Iterator<Item = &'a Part>, of: fn(&Part) -> Quantity) -> Quantity {
+    let sum = parts.map(of).reduce(|a, b| Quantity {
         estimate: a.estimate.plus(&b.estimate),
         from: a.from.max(b.from),
     });
@@ -185,8 +194,8 @@ pub fn power_model(model: PowerModel, server: &ServerType) -> PowerModel {
     };
     let smartnics = server.nodes.iter().filter(|n| n.kind == NodeKind::SmartNic);
     let system = System {
-        idle_w: server.idle_w.estimate.value,
-        peak_w: server.peak_w.estimate.value,
+        idle_w: sum(server.parts.iter(), |p| p.idle_w).estimate.value,
+        peak_w: sum(server.parts.iter(), |p| p.peak_w).estimate.value,
         host_cores: cores(NodeKind::Host),
         smartnics: smartnics.count() as f64,
     };
@@ -227,11 +236,14 @@ fn paper_type(name: &str, nodes: &[PaperNode]) -> Option<ServerType> {
     Some(ServerType {
         name: name.to_string(),
         nodes: all,
-        idle_w: paper(row.idle_w, PAPER_IDLE),
-        peak_w: paper(row.peak_w, (1.0, 1.0)),
-        price_usd: paper(row.cost_usd, PAPER_PRICE),
-        host_speed: paper(1.0, (1.0, 1.0)),
-        smartnic_speed: paper(1.0, (1.0, 1.0)),
+        parts: vec![Part {
+            name: name.to_string(),
+            idle_w: paper(row.idle_w, PAPER_IDLE),
+            peak_w: paper(row.peak_w, (1.0, 1.0)),
+            price_usd: paper(row.cost_usd, PAPER_PRICE),
+        }],
+        host_speed: (paper(1.0, (1.0, 1.0)), name.to_string()),
+        smartnic_speed: (paper(1.0, (1.0, 1.0)), name.to_string()),
         host_threads: 2,
     })
 }
@@ -265,6 +277,12 @@ fn present_type(host: &str, nic: Option<&str>) -> ServerType {
         let kind = NodeKind::SmartNic;
         nodes.push(node("nic0".into(), kind, cores(nic), memory, share));
     }
+    let part = |name: &&str| Part {
+        name: (*name).to_string(),
+        idle_w: of(name, "idle"),
+        peak_w: of(name, "peak"),
+        price_usd: of(name, "price"),
+    };
     let paper_speed = Quantity {
         estimate: Estimate::exact(1.0),
         from: Origin::Paper,
@@ -275,11 +293,12 @@ fn present_type(host: &str, nic: Option<&str>) -> ServerType {
             None => host.to_string(),
         },
         nodes,
-        idle_w: sum(&parts, "idle"),
-        peak_w: sum(&parts, "peak"),
-        price_usd: sum(&parts, "price"),
-        host_speed: speed(host, PAPER_HOST_GHZ),
-        smartnic_speed: nic.map_or(paper_speed, |nic| speed(nic, PAPER_SMARTNIC_GHZ)),
+        parts: parts.iter().map(part).collect(),
+        host_speed: (speed(host, PAPER_HOST_GHZ), host.to_string()),
+        smartnic_speed: match nic {
+            Some(nic) => (speed(nic, PAPER_SMARTNIC_GHZ), nic.to_string()),
+            None => (paper_speed, host.to_string()),
+        },
         host_threads: whole(host, "threads") as u32,
     }
 }
@@ -316,11 +335,12 @@ mod tests {
         for name in names() {
             let server = server_type(&name).unwrap_or_else(|| panic!("{name}"));
             assert_eq!(server.name, name);
+            let sum = |of| sum(server.parts.iter(), of).estimate;
             assert!(
-                server.idle_w.estimate.high <= server.peak_w.estimate.low,
+                sum(|p| p.idle_w).high <= sum(|p| p.peak_w).low,
                 "{name}: the plausible idle power is above the peak"
             );
-            assert!(server.price_usd.estimate.low > 0.0, "{name}");
+            assert!(sum(|p| p.price_usd).low > 0.0, "{name}");
             assert!(!server.nodes.is_empty(), "{name}");
             let model = power_model(PowerModel::paper(), &server);
             assert!(model.systems().contains_key(&name), "{name}");
@@ -333,10 +353,12 @@ mod tests {
     #[test]
     fn a_present_server_is_the_sum_of_its_parts() {
         let server = server_type("epyc-9354+bluefield-2").unwrap();
-        assert_eq!(server.price_usd.estimate.value, 4000.0 + 3420.0 + 1800.0);
-        assert_eq!(server.peak_w.estimate.value, 110.0 + 280.0 + 60.0);
-        assert_eq!(server.idle_w.from, Origin::Guess);
-        let speed = server.host_speed.estimate.value;
+        let sum = |of| sum(server.parts.iter(), of);
+        let price = sum(|p| p.price_usd).estimate.value;
+        assert_eq!(price, 4000.0 + 3420.0 + 1800.0);
+        assert_eq!(sum(|p| p.peak_w).estimate.value, 110.0 + 280.0 + 60.0);
+        assert_eq!(sum(|p| p.idle_w).from, Origin::Guess);
+        let speed = server.host_speed.0.estimate.value;
         assert!((speed - 3.25 / 2.5 * 1.8).abs() < 1e-9, "{speed}");
         let nodes: Vec<_> = server.nodes.iter().map(|n| (n.kind, n.cores)).collect();
         assert_eq!(nodes, [(NodeKind::Host, 32), (NodeKind::SmartNic, 8)]);

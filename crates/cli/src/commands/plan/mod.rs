@@ -15,7 +15,9 @@ use e3_capacity::{Candidate, CandidateError, Entrant, PlanError, plan};
 use e3_hardware::Estimate;
 use e3_hardware::servers;
 use e3_model::profile::Provenance;
+use e3_model::{Application, Profile};
 use e3_placement::Request;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Carbon intensity of electricity in g/kWh if none is given: near the mean of the world.
@@ -174,7 +176,7 @@ impl Plan {
         own.or_else(|| all.map(PathBuf::from))
     }
 
-    fn entrants(&self) -> Result<Vec<Entrant>, Failure> {
+    fn entrants(&self, app: &Application) -> Result<Vec<Entrant>, Failure> {
         for text in &self.profiles {
             if let Some((name, _)) = text.split_once('=')
                 && !self.candidates.iter().any(|c| c.eq_ignore_ascii_case(name))
@@ -187,10 +189,10 @@ impl Plan {
         let entrant = |name: &String| {
             let dir = self.measured(name);
             let profiles = builtin::profiles(dir.as_deref())?.by_name;
-            // Profiles of the paper's hardware in a directory are still those of the paper's hardware.
-            let of_paper = |provenance| provenance == Provenance::Paper;
-            let is_measured =
-                dir.is_some() && !profiles.values().any(|p| of_paper(p.spec.provenance));
+            let is_measured = match &dir {
+                Some(dir) => are_measured(app, &profiles, dir)?,
+                None => false,
+            };
             Ok(Entrant {
                 candidate: candidate(name)?,
                 profiles,
@@ -199,6 +201,32 @@ impl Plan {
         };
         self.candidates.iter().map(entrant).collect()
     }
+}
+
+/// Whether the profiles of an application were measured on the candidate. If all are those of the paper's hardware,
+/// they are scaled as the built-in ones.
+fn are_measured(
+    app: &Application,
+    profiles: &BTreeMap<String, Profile>,
+    dir: &Path,
+) -> Result<bool, Failure> {
+    let used = app
+        .spec
+        .services
+        .iter()
+        .filter_map(|s| profiles.get(s.profile()));
+    let (paper, own): (Vec<_>, Vec<_>) = used.partition(|p| p.spec.provenance == Provenance::Paper);
+    if let (Some(paper), Some(own)) = (paper.first(), own.first()) {
+        let message = format!(
+            "{}: profile {:?} is of the paper's hardware, {:?} is not",
+            dir.display(),
+            paper.name,
+            own.name
+        );
+        let hint = "measure all services of the application with e3 profile";
+        return Err(Failure::new(Exit::Input, message).hint(hint));
+    }
+    Ok(paper.is_empty())
 }
 
 /// A type of server, else a topology.
@@ -231,8 +259,8 @@ pub fn run(args: &Plan, settings: &Settings) -> Result<(), Failure> {
         _ => Failure::new(Exit::Input, &e),
     };
     question.validate().map_err(|e| invalid(e.into()))?;
-    let entrants = args.entrants()?;
     let (_, app) = builtin::application(&args.app)?;
+    let entrants = args.entrants(&app)?;
     let request = Request::new(&app, &entrants[0].profiles);
     let visits = flows::visits(&app);
     let visits = visits.unwrap_or_else(|| request.services().map(|s| request.visits(s)).collect());
@@ -255,4 +283,43 @@ pub fn run(args: &Plan, settings: &Settings) -> Result<(), Failure> {
         true => failure,
         false => failure.hint("let services have more shards with --grow-shards"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use e3_model::topology::Node;
+
+    #[test]
+    fn a_value_is_plausible_from_half_to_twice_and_a_range_is_as_given() {
+        let price = |text: &str| range(text).unwrap().plausible(5.0);
+        let e = |low, value, high| Estimate { low, value, high };
+        assert_eq!(price("0.1"), e(0.05, 0.1, 0.2));
+        assert_eq!(price("4"), e(2.0, 4.0, 5.0));
+        assert_eq!(price("0.1:0.1:0.3"), e(0.1, 0.1, 0.3));
+        assert_eq!(price("0"), Estimate::exact(0.0));
+        assert_eq!(range("1.3").unwrap().exact(), Estimate::exact(1.3));
+        for bad in ["", "1:2", "a", "1:2:3:4", "inf"] {
+            assert!(range(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn types_of_table_4_have_the_nodes_of_the_topologies() {
+        for name in [
+            "3x-type1",
+            "2x-type2",
+            "4x-beefy",
+            "4x-wimpy",
+            "1x-superbeefy",
+        ] {
+            let (_, topology) = builtin::topology(name).unwrap();
+            let server = &topology.spec.racks[0].servers[0];
+            let found = servers::server_type(&server.system).unwrap();
+            let of = |n: &Node| (n.kind, n.cores, n.memory, n.bandwidth_gbps);
+            let nodes: Vec<_> = server.nodes.iter().map(of).collect();
+            let expected: Vec<_> = found.nodes.iter().map(of).collect();
+            assert_eq!(nodes, expected, "{name}");
+        }
+    }
 }

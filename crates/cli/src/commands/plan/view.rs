@@ -191,6 +191,12 @@ fn candidates(text: &mut String, paint: Paint, plan: &Plan) {
             reading(text, &paint.yellow(&words));
         }
     }
+    if !plan.grow_shards && plan.candidates.iter().any(|c| c.cannot.is_some()) {
+        reading(
+            text,
+            "with --grow-shards, stateful services may have more shards",
+        );
+    }
 }
 
 fn verdict(text: &mut String, paint: Paint, plan: &Plan) {
@@ -286,7 +292,7 @@ fn sensitivity(text: &mut String, paint: Paint, plan: &Plan) {
     );
     let headings = [
         "INPUT",
-        "CANDIDATE",
+        "OF",
         ">LOW",
         ">HIGH",
         "FROM",
@@ -300,7 +306,7 @@ fn sensitivity(text: &mut String, paint: Paint, plan: &Plan) {
         let mark = if row.moves_cheapest { "<- changes" } else { "" };
         table.row([
             row.input.clone(),
-            row.candidate.clone().unwrap_or("all".into()),
+            row.part.clone().unwrap_or("all".into()),
             short(row.low.value),
             short(row.high.value),
             row.from.words().to_string(),
