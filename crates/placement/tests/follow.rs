@@ -3,7 +3,7 @@
 use crate::common::{application, paper, topology};
 use e3_model::document::parse_application;
 use e3_model::{Application, Nanos, NodeId, Profile, Topology};
-use e3_placement::{Cluster, Following, InstanceKey, Offered, Request, by_name, follow};
+use e3_placement::{Cluster, Following, InstanceKey, Offered, Request, by_name, carried, follow};
 use e3_testkit::{Random, seeds};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,8 +73,12 @@ fn at_night_a_server_sleeps_and_by_day_it_is_woken_again() {
     let mut at = placed("hcm-kind", &request, &topology).unwrap();
     assert_eq!(servers(&topology, &at), 3);
 
+    let cluster = Cluster::new(&topology);
+    let before = carried(&request, &cluster, |key| at.get(&key).copied(), 100.0).unwrap();
     let night = followed(&request, &topology, &mut at, offered(100.0)).unwrap();
     assert_eq!(servers(&topology, &at), 2);
+    assert_eq!(before.watts, night.watts_before);
+    assert_eq!(before.knee_rps, night.knee_before_rps);
     assert!(night.watts_after < night.watts_before - 90.0, "{night:?}");
     assert!(night.knee_after_rps >= 150.0);
     assert_eq!(followed(&request, &topology, &mut at, offered(100.0)), None);
