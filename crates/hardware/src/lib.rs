@@ -13,6 +13,7 @@ pub mod network;
 pub mod pcie;
 pub mod power;
 pub mod service_time;
+pub mod stack;
 pub mod traffic_manager;
 
 pub use guesses::Guesses;
