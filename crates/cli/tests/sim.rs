@@ -171,7 +171,7 @@ fn small_requests_are_predicted_with_a_note_and_a_range() {
 fn the_orchestrator_acts_on_a_smartnic_that_is_overloaded() {
     let e3 = E3::new();
     let run = |mode: &str| {
-        let words = ["sim", "iot-ts", "--placer", "nicfirst", "--load", "9000"];
+        let words = ["sim", "iot-ts", "--placer", "nicfirst", "--load", "16000"];
         let more = ["--duration", "4s", "--orchestrator", mode];
         e3.json(&[&words[..], &more[..]].concat())
     };

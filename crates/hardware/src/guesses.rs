@@ -1,5 +1,5 @@
 //! Parameters that no source gives. Each has a value, the range in which it is plausible, and the
-//! reason for both. The design page 023 prints this table; a test compares them.
+//! reason for both. The design page 026 prints this table; a test compares them.
 
 /// A parameter that is a guess.
 #[derive(Clone, Copy, Debug)]

@@ -150,7 +150,7 @@ fn changes(text: &mut String, paint: Paint, r: &Report, controller: &Summary) {
         ("failed requests", count(d.requests_failed)),
         (
             "messages lost",
-            format!("{}, all sent again", count(d.messages_lost)),
+            format!("{}, sent again", count(d.messages_lost)),
         ),
         (
             "moves",
