@@ -146,7 +146,7 @@ impl Model {
         let (mut nodes, mut servers) = nodes(input, &cores, &power)?;
         let services = services(input, &nodes)?;
         let assumptions = assumptions(input, &nodes);
-        let (shards, backups, pinned) = shards(input, &services, &mut nodes)?;
+        let replicas = shards(input, &services, &mut nodes)?;
         for node in nodes.iter().filter(|n| n.used_from.is_some()) {
             servers[node.server as usize].used_from = Some(0);
         }
@@ -170,9 +170,9 @@ impl Model {
             servers,
             racks,
             services,
-            shards,
-            backups,
-            pinned,
+            shards: replicas.shards,
+            backups: replicas.backups,
+            pinned: replicas.pinned,
             ingress: ingress.0,
             assumptions,
             latency_max_ns: input.app.spec.objective.latency.0,
@@ -352,12 +352,19 @@ fn nodes(
     Ok((nodes, servers))
 }
 
+/// All shards, their backups, and by node how many stateful replicas have taken a thread.
+struct Replicas {
+    shards: Vec<Shard>,
+    backups: Vec<Place>,
+    pinned: Vec<u32>,
+}
+
 /// The shards and their backups. A stateful shard gets a thread of its node, cores in turn.
 fn shards(
     input: &Input<'_>,
     services: &[Service],
     nodes: &mut [Node],
-) -> Result<(Vec<Shard>, Vec<Place>, Vec<u32>), ModelError> {
+) -> Result<Replicas, ModelError> {
     let count: u32 = services.iter().map(|s| u32::from(s.shards)).sum();
     let mut replicas: Vec<(InstanceKey, NodeId)> = Vec::new();
     replicas.extend(input.placement.decisions.iter().map(|d| (d.key, d.node)));
@@ -408,8 +415,11 @@ fn shards(
             shard: at as u32 - services[of].first_shard,
         });
     }
-    let shards = shards.into_iter().flatten().collect();
-    Ok((shards, backups, pinned))
+    Ok(Replicas {
+        shards: shards.into_iter().flatten().collect(),
+        backups,
+        pinned,
+    })
 }
 
 /// Bytes on the wire of a message.
