@@ -30,6 +30,9 @@ pub struct Range {
 pub struct Headline {
     /// Requests answered per second.
     pub rate_rps: f64,
+    /// Of a curve: the lowest rate that saturates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saturates_rps: Option<f64>,
     /// The cluster cannot carry it.
     pub saturated: bool,
     /// 99 of 100 requests took no longer.
@@ -90,6 +93,7 @@ impl Headline {
     fn of(report: &Report) -> Headline {
         Headline {
             rate_rps: report.achieved_rps,
+            saturates_rps: None,
             saturated: report.saturated,
             latency_us_p99: report.latency.p99_us,
             joules_per_request: report.joules_per_request,
@@ -110,7 +114,10 @@ pub fn of_runs(subject: &Subject, run: &Run, changes: &Changes) -> Result<Range,
 pub fn of_sweeps(subject: &Subject, run: &Run) -> Result<Range, Failure> {
     range(subject, |input| {
         let curve = sweep(&input, run).map_err(|e| refused(&e))?;
-        Ok(Headline::of(&curve.knee))
+        Ok(Headline {
+            saturates_rps: Some(curve.saturates_rps),
+            ..Headline::of(&curve.knee)
+        })
     })
 }
 

@@ -101,7 +101,15 @@ fn ranges(text: &mut String, paint: Paint, range: Option<&Range>) {
         reading(text, "Nothing of messages and sizes is uncertain.");
         return;
     }
-    let mut table = Table::new(&["DEMAND", ">REQUESTS/S", ">P99", ">ENERGY/REQUEST", ""]).indent(2);
+    let mut table = Table::new(&[
+        "DEMAND",
+        ">REQUESTS/S",
+        ">SATURATES AT",
+        ">P99",
+        ">ENERGY/REQUEST",
+        "",
+    ])
+    .indent(2);
     for (name, h) in [
         ("low", &range.low),
         ("central", &range.central),
@@ -111,6 +119,7 @@ fn ranges(text: &mut String, paint: Paint, range: Option<&Range>) {
         table.row([
             name.to_string(),
             rate(h.rate_rps),
+            h.saturates_rps.map_or_else(|| "-".into(), rate),
             micros(h.latency_us_p99),
             joules.map_or_else(|| "-".into(), energy),
             if h.saturated { "saturated" } else { "" }.to_string(),
