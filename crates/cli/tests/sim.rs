@@ -114,6 +114,18 @@ fn what_cannot_be_predicted_is_refused_in_one_line() {
             "must be 2..=133",
         ),
         (
+            &["--load", "10", "--load-scale", "0"],
+            "--load-scale is 0, must be above 0",
+        ),
+        (
+            &["--load", "10", "--fail", "s9@1"],
+            "node \"s9\" is not in topology \"3x-type1\"",
+        ),
+        (
+            &["--load", "10", "--fail", "s1-nic0@2..1"],
+            "must be later than its beginning at 2 s",
+        ),
+        (
             &["--load", "10", "--no-batching"],
             "--no-batching has no effect",
         ),
@@ -126,10 +138,90 @@ fn what_cannot_be_predicted_is_refused_in_one_line() {
         assert!(first.contains(says), "{more:?}: {first}");
         assert_eq!(ended.out, "");
     }
-    let ended = e3.run(&["sim", "rta-shm", "--load", "10"]);
-    assert!(ended.err.contains("--request-bytes 512"), "{ended:?}");
-    e3.good(&["sim", "rta-shm", "--load", "10", "--request-bytes", "512"]);
     let ended = e3.run(&["sim", "hello", "--load", "10", "--topology", "1x-type1"]);
     assert_eq!(ended.code, 2, "{ended:?}");
     assert!(ended.err.contains("there is no profile"), "{ended:?}");
+}
+
+#[test]
+fn small_requests_are_predicted_with_a_note_and_a_range() {
+    let e3 = E3::new();
+    let words = ["sim", "rta-shm", "--load", "500", "--range"];
+    let view = e3.json(&words);
+    let note = view["assumptions"][0].as_str().unwrap();
+    assert!(
+        note.contains("measured with 512 bytes, not with 256"),
+        "{note}"
+    );
+    let joules = |end: &str| view["range"][end]["joules_per_request"].as_f64().unwrap();
+    assert!(joules("low") <= joules("central") && joules("central") <= joules("high"));
+    let text = e3.good(&words);
+    assert!(
+        text.contains("bm25: 0.006 to 0.042 messages a request"),
+        "{text}"
+    );
+    let certain = e3.good(&["sim", "nfv-fin", "--load", "500", "--range"]);
+    assert!(
+        certain.contains("Nothing of messages and sizes is uncertain"),
+        "{certain}"
+    );
+}
+
+#[test]
+fn the_orchestrator_acts_on_a_smartnic_that_is_overloaded() {
+    let e3 = E3::new();
+    let run = |mode: &str| {
+        let words = ["sim", "iot-ts", "--placer", "nicfirst", "--load", "16000"];
+        let more = ["--duration", "4s", "--orchestrator", mode];
+        e3.json(&[&words[..], &more[..]].concat())
+    };
+    assert!(run("off")["controller"].is_null());
+    let on = run("on");
+    let events = on["controller"]["events"].as_array().unwrap();
+    let moved = events.iter().find(|e| e["kind"] == "orchestrator-move");
+    assert!(
+        moved.unwrap()["why"]
+            .as_str()
+            .unwrap()
+            .starts_with("starvation")
+    );
+    assert!(on["disruption"]["moves"].as_u64() >= Some(1));
+    let dry = run("dry-run");
+    assert_eq!(dry["disruption"]["moves"], 0);
+}
+
+#[test]
+fn a_node_that_fails_is_reported_with_what_it_did_to_requests() {
+    let e3 = E3::new();
+    let words = ["sim", "iot-ts", "--load", "1000", "--duration", "3s"];
+    let words = [&words[..], &["--fail", "s1-nic0@1..2"]].concat();
+    let view = e3.json(&words);
+    let disruption = &view["disruption"];
+    assert!(
+        disruption["messages_lost"].as_u64() > Some(0),
+        "{disruption}"
+    );
+    assert!(
+        disruption["requests_late"].as_u64() > Some(0),
+        "{disruption}"
+    );
+    assert_eq!(disruption["requests_failed"], 0);
+    let text = e3.good(&words);
+    assert!(
+        text.contains("node-lost") && text.contains("node-joined"),
+        "{text}"
+    );
+    assert_eq!(text, e3.good(&words));
+}
+
+#[test]
+fn hosts_can_use_linux_sockets() {
+    let e3 = E3::new();
+    let per_joule = |more: &[&str]| {
+        let all = [&["--topology", "3x-beefy"], more].concat();
+        e3.json(&words(&all))["requests_per_joule"]
+            .as_f64()
+            .unwrap()
+    };
+    assert!(per_joule(&["--stack", "linux"]) < per_joule(&[]));
 }

@@ -1,5 +1,5 @@
 //! Parameters that no source gives. Each has a value, the range in which it is plausible, and the
-//! reason for both. The design page 023 prints this table; a test compares them.
+//! reason for both. The design page 026 prints this table; a test compares them.
 
 /// A parameter that is a guess.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +114,13 @@ guesses! {
     /// Time that the card needs for one RoCE message that is not batched, in microseconds.
     roce_message_us = 0.25, 0.1, 0.5,
         "the source says only that RoCE without batching carries fewer small packets than Ethernet";
+    /// One-way latency that Linux sockets add at each host of a hop, in microseconds.
+    linux_stack_us = 10.0, 3.0, 30.0,
+        "E3 says only that it is slower; sockets take some to some tens of us on each side";
+    /// Part of a service time that is in proportion to the request's bytes, for requests smaller than any
+    /// that was measured.
+    per_byte_part = 0.0, 0.0, 1.0,
+        "Fig. 2: below 128 bytes a SmartNIC is bound by computing, so small requests take no less; 0 favours no service";
     /// Part of the memory reserved for a shard's state that the state fills when it is copied.
     state_fill = 0.5, 0.05, 1.0,
         "profiles of the paper have no memory; a reservation holds the largest state, with room";

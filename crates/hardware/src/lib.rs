@@ -17,6 +17,7 @@ pub mod pcie;
 pub mod power;
 pub mod servers;
 pub mod service_time;
+pub mod stack;
 pub mod traffic_manager;
 
 pub use estimate::{Estimate, Origin};

@@ -52,6 +52,15 @@ impl Hop {
         }
     }
 
+    /// Hosts at its ends whose network stacks it passes.
+    pub fn hosts(self) -> u32 {
+        match self {
+            Hop::Local | Hop::Pcie | Hop::SmartNics => 0,
+            Hop::Mixed => 1,
+            Hop::Hosts => 2,
+        }
+    }
+
     /// Fixed part of its one-way latency in microseconds.
     pub fn latency_us(self, guesses: &Guesses) -> f64 {
         let ratio = match self {

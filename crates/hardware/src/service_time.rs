@@ -1,7 +1,9 @@
 //! Service time of a request on one core, from the service's profile.
 //!
-//! The mean is linear between the request sizes that the profile has. Outside them it is refused: a
-//! time that nobody measured is no prediction. The coefficient of variation is the profile's; where that
+//! The mean is linear between the request sizes that the profile has. A larger request is refused: a time
+//! that nobody measured is no prediction. A smaller one takes as long as the smallest that was measured, less
+//! what the guess `per_byte_part` says; whatever that is, the time is between the one in proportion to the
+//! bytes and the one that was measured. The coefficient of variation is the profile's; where that
 //! is 0 it is not known, and the guess applies. A variation v up to 1 is a constant part 1 - v and an
 //! exponential part v, above 1 a hyperexponential with two balanced phases; mean and variation are exact
 //! in both.
@@ -40,6 +42,9 @@ pub enum ServiceTimeError {
     },
 }
 
+/// Smallest request that is predicted: Fig. 2 of E3 begins there.
+pub const BYTES_MIN: u32 = 64;
+
 /// Distribution of a service time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ServiceTime {
@@ -67,7 +72,7 @@ impl ServiceTime {
             (Some(first), Some(last)) => (first.bytes, last.bytes),
             _ => return Err(missing()),
         };
-        if !(low..=high).contains(&bytes) {
+        if !(low.min(BYTES_MIN)..=high).contains(&bytes) {
             return Err(ServiceTimeError::Size {
                 profile: profile.name.clone(),
                 kind,
@@ -82,9 +87,15 @@ impl ServiceTime {
             _ => guesses.service_variation,
         };
         Ok(ServiceTime {
-            mean: mean.0 as f64,
+            mean: mean.0 as f64 * small_part(bytes, low, guesses),
             variation,
         })
+    }
+
+    /// The smallest request that was measured on a kind of node, if a smaller one is asked for.
+    pub fn assumed_from(profile: &Profile, kind: NodeKind, bytes: u32) -> Option<u32> {
+        let first = profile.spec.nodes.get(&kind)?.service_time.first()?;
+        (bytes < first.bytes).then_some(first.bytes)
     }
 
     /// The time of one request in nanoseconds.
@@ -109,9 +120,35 @@ impl ServiceTime {
     }
 }
 
+/// Service time of a request smaller than all that were measured, as a part of that of the smallest.
+fn small_part(bytes: u32, smallest: u32, guesses: &Guesses) -> f64 {
+    if bytes >= smallest {
+        return 1.0;
+    }
+    1.0 - guesses.per_byte_part * (1.0 - f64::from(bytes) / f64::from(smallest))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use e3_model::document::parse_profile;
+
+    #[test]
+    fn a_smaller_request_takes_no_longer_and_no_less_than_its_part_of_the_bytes() {
+        let text = include_str!("../../../profiles/paper/knn.yaml");
+        let knn = parse_profile("knn", text).unwrap();
+        let mean = |bytes, part| {
+            let mut guesses = Guesses::default();
+            guesses.set("per_byte_part", part).unwrap();
+            let time = ServiceTime::of(&knn, NodeKind::Host, bytes, &guesses);
+            time.map(|t| t.mean)
+        };
+        assert_eq!(mean(256, 0.0), mean(512, 0.0));
+        assert_eq!(mean(256, 1.0).unwrap() * 2.0, mean(512, 1.0).unwrap());
+        assert!(mean(1024, 0.0).is_err() && mean(BYTES_MIN - 1, 0.0).is_err());
+        let from = |bytes| ServiceTime::assumed_from(&knn, NodeKind::Host, bytes);
+        assert_eq!((from(256), from(512)), (Some(512), None));
+    }
 
     #[test]
     fn samples_have_the_mean_and_the_variation() {

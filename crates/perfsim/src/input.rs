@@ -5,6 +5,7 @@ use e3_hardware::Guesses;
 use e3_hardware::interconnect::Interconnect;
 use e3_hardware::measured::Measured;
 use e3_hardware::service_time::ServiceTimeError;
+use e3_hardware::stack::{Stack, StackError};
 use e3_model::{Application, NodeId, Profile, ServiceId, Topology};
 use e3_placement::Placement;
 use e3_power::{IdleServers, PowerModel, UnknownSystem};
@@ -44,6 +45,8 @@ pub struct Options {
     pub host_port: HostPort,
     /// What servers without an instance do.
     pub idle_servers: IdleServers,
+    /// Network stack of hosts.
+    pub stack: Stack,
     /// What fails.
     pub faults: Vec<Fault>,
     /// A machine that was measured, instead of the models of cores and hops.
@@ -64,6 +67,7 @@ impl Default for Options {
             steering: Steering::RoundRobin,
             host_port: HostPort::Shared,
             idle_servers: IdleServers::On,
+            stack: Stack::default(),
             faults: Vec::new(),
             machine: None,
             answered_by: None,
@@ -112,6 +116,14 @@ pub enum ModelError {
         service: String,
         /// Why.
         source: ServiceTimeError,
+    },
+    /// No service time with the stack.
+    #[error("service {service:?}: {source}")]
+    Stack {
+        /// Service.
+        service: String,
+        /// Why.
+        source: StackError,
     },
     /// Visits.
     #[error("service {service:?}: {visits} messages a request, must be 0 or more")]

@@ -10,6 +10,7 @@
 
 mod acting;
 mod arena;
+mod check;
 mod control;
 mod draining;
 mod energy;
@@ -26,6 +27,7 @@ mod moves;
 mod paths;
 mod queue;
 mod report;
+mod services;
 mod simulator;
 mod station;
 mod summary;

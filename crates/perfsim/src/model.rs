@@ -1,16 +1,16 @@
 //! An application on a cluster as the simulator sees it: tables of nodes, shards and channels.
 
 use crate::arena::NONE;
-use crate::faults::Failing;
+use crate::check::check;
 use crate::input::{HostPort, Input, ModelError, Options};
-use e3_hardware::Guesses;
+use crate::services::{assumptions, services};
 use e3_hardware::cores::CoreModel;
 use e3_hardware::network;
 use e3_hardware::network::{Hop, between_racks_us};
 use e3_hardware::power::{NodePower, ServerPower};
 use e3_hardware::service_time::ServiceTime;
 use e3_model::topology::NodeRef;
-use e3_model::{NodeId, NodeKind, Profile, ServiceId, ShardId};
+use e3_model::{NodeId, NodeKind, ServiceId, ShardId};
 use e3_placement::InstanceKey;
 use e3_power::PowerModel;
 
@@ -126,6 +126,8 @@ pub(crate) struct Model {
     pub request_bytes: u32,
     /// Latency that users accept.
     pub latency_max_ns: u64,
+    /// What was assumed of services beyond their profiles.
+    pub assumptions: Vec<String>,
     pub options: Options,
     /// Bandwidth of all ports of a rack in Gb/s, the widest rack.
     pub rack_gbps: f64,
@@ -145,7 +147,8 @@ impl Model {
         });
         let (mut nodes, mut servers) = nodes(input, &cores, &options.power)?;
         let services = services(input, &nodes)?;
-        let (shards, backups, pinned) = shards(input, &services, &mut nodes)?;
+        let assumptions = assumptions(input, &nodes);
+        let replicas = shards(input, &services, &mut nodes)?;
         for node in nodes.iter().filter(|n| n.used_from.is_some()) {
             servers[node.server as usize].used_from = Some(0);
         }
@@ -169,17 +172,21 @@ impl Model {
             servers,
             racks,
             services,
-            shards,
-            backups,
-            pinned,
+            shards: replicas.shards,
+            backups: replicas.backups,
+            pinned: replicas.pinned,
             ingress: ingress.0,
+            assumptions,
             latency_max_ns: input.app.spec.objective.latency.0,
             request_bytes: input.request_bytes,
             rack_gbps: rack_gbps.into_iter().fold(0.0, f64::max),
             hops_us: hops.map(|hop| match (&options.machine, hop) {
                 (Some(_), Hop::Local) => 0.0,
                 (Some(machine), _) => machine.hop_ns as f64 / 1e3,
-                (None, hop) => hop.latency_us(&options.guesses),
+                (None, hop) => {
+                    let guesses = &options.guesses;
+                    hop.latency_us(guesses) + options.stack.latency_us(hop.hosts(), guesses)
+                }
             }),
             between_racks_us: between_racks_us(&options.guesses),
             options,
@@ -207,7 +214,8 @@ impl Model {
             return machine.client_ns(kind);
         }
         let hop = Hop::of(NodeKind::Host, kind, false, false);
-        (self.hops_us[hop as usize] * 1e3) as u64
+        let own_us = self.options.stack.latency_us(1, &self.options.guesses);
+        ((self.hops_us[hop as usize] - own_us) * 1e3) as u64
     }
 
     /// Number of a shard among all, if there is such a shard.
@@ -310,68 +318,6 @@ impl Node {
     }
 }
 
-fn check(input: &Input<'_>) -> Result<(), ModelError> {
-    let services = &input.app.spec.services;
-    if input.visits.len() != services.len() {
-        return Err(ModelError::VisitsCount {
-            given: input.visits.len(),
-            services: services.len(),
-        });
-    }
-    for (service, visits) in services.iter().zip(input.visits) {
-        let name = || service.name.clone();
-        if !visits.is_finite() || *visits < 0.0 {
-            return Err(ModelError::Visits {
-                service: name(),
-                visits: *visits,
-            });
-        }
-        let what = match () {
-            () if !service.calls.is_empty() => "calls other services",
-            () if !service.asks.is_empty() => "asks other services",
-            () if !service.publishes.is_empty() => "publishes on topics",
-            () => continue,
-        };
-        return Err(ModelError::NotModelled {
-            service: name(),
-            what,
-        });
-    }
-    check_faults(input)
-}
-
-fn check_faults(input: &Input<'_>) -> Result<(), ModelError> {
-    let nodes = input.topology.nodes().count();
-    let racks = input.topology.spec.racks.len();
-    let uplinks = match racks {
-        1 => 0,
-        _ => input.options.guesses.uplinks_per_rack.round() as usize,
-    };
-    for fault in &input.options.faults {
-        let named = match fault.what {
-            Failing::Node(node) | Failing::Link(node) => vec![("node", node.index(), nodes)],
-            Failing::Uplink { rack, link } => {
-                vec![("rack", rack, racks), ("uplink", link, uplinks)]
-            }
-        };
-        if let Some((what, given, known)) = named.into_iter().find(|(_, given, n)| given >= n) {
-            return Err(ModelError::FaultOf {
-                what,
-                given,
-                topology: input.topology.name.clone(),
-                known,
-            });
-        }
-        if let Some(until) = fault.until.filter(|until| *until <= fault.from) {
-            return Err(ModelError::FaultTime {
-                from_s: fault.from.as_secs_f64(),
-                until_s: until.as_secs_f64(),
-            });
-        }
-    }
-    Ok(())
-}
-
 fn nodes(
     input: &Input<'_>,
     cores: &[CoreModel; 2],
@@ -425,83 +371,11 @@ fn nodes(
     Ok((nodes, servers))
 }
 
-fn services(input: &Input<'_>, nodes: &[Node]) -> Result<Vec<Service>, ModelError> {
-    let mut on = vec![[false; 2]; input.app.spec.services.len()];
-    for d in &input.placement.decisions {
-        if let Some(node) = nodes.get(d.node.index()) {
-            on[usize::from(d.key.service.0)][node.kind as usize] = true;
-        }
-    }
-    let mut first_shard = 0;
-    let mut all = Vec::new();
-    for (i, spec) in input.app.spec.services.iter().enumerate() {
-        let id = ServiceId(i as u16);
-        let profile = input.profiles.get(spec.profile());
-        let profile = profile.ok_or_else(|| ModelError::Profile {
-            service: spec.name.clone(),
-            profile: spec.profile().to_string(),
-        })?;
-        // A kind of node that the service is not placed on needs no service time.
-        let time = |kind| match ServiceTime::of(
-            profile,
-            kind,
-            input.request_bytes,
-            &input.options.guesses,
-        ) {
-            Ok(time) => Ok(time),
-            Err(_) if !on[i][kind as usize] => Ok(ServiceTime {
-                mean: 0.0,
-                variation: 0.0,
-            }),
-            Err(source) => Err(ModelError::ServiceTime {
-                service: spec.name.clone(),
-                source,
-            }),
-        };
-        all.push(Service {
-            name: spec.name.clone(),
-            first_shard,
-            shards: spec.shards,
-            edges: edges(input, id),
-            entry_bytes: profile.spec.write_bytes as u32,
-            is_stateful: spec.stateful,
-            state_bytes: state_bytes(spec, profile, &input.options.guesses),
-            time: [time(NodeKind::Host)?, time(NodeKind::SmartNic)?],
-        });
-        first_shard += u32::from(spec.shards);
-    }
-    Ok(all)
-}
-
-/// The state of a shard: what was measured, else a part of what is reserved for it.
-fn state_bytes(spec: &e3_model::application::Service, profile: &Profile, guesses: &Guesses) -> u64 {
-    let reserved = spec.resources.state.unwrap_or(spec.resources.memory);
-    match profile.spec.memory.0 {
-        0 => (reserved.0 as f64 * guesses.state_fill) as u64,
-        measured => measured,
-    }
-}
-
-/// A service with several parents gets from each in proportion to the parents' visits.
-fn edges(input: &Input<'_>, from: ServiceId) -> Vec<Edge> {
-    let channels = &input.app.spec.channels;
-    let visits = |name: &str| {
-        let found = input.app.service_named(name);
-        found.map_or(0.0, |(id, _)| input.visits[usize::from(id.0)])
-    };
-    let edge = |to: ServiceId| {
-        let name = &input.app.service(to).name;
-        let parents = channels.iter().filter(|c| c.to == *name);
-        let all: f64 = parents.map(|c| visits(&c.from)).sum();
-        let mean = if all > 0.0 { visits(name) / all } else { 0.0 };
-        Edge {
-            to: to.0,
-            whole: mean as u32,
-            part: mean.fract(),
-        }
-    };
-    let channels = input.app.channels_from(from);
-    channels.map(|(_, to, _)| edge(to)).collect()
+/// All shards, their backups, and by node how many stateful replicas have taken a thread.
+struct Replicas {
+    shards: Vec<Shard>,
+    backups: Vec<Place>,
+    pinned: Vec<u32>,
 }
 
 /// The shards and their backups. A stateful shard gets a thread of its node, cores in turn.
@@ -509,7 +383,7 @@ fn shards(
     input: &Input<'_>,
     services: &[Service],
     nodes: &mut [Node],
-) -> Result<(Vec<Shard>, Vec<Place>, Vec<u32>), ModelError> {
+) -> Result<Replicas, ModelError> {
     let count: u32 = services.iter().map(|s| u32::from(s.shards)).sum();
     let mut replicas: Vec<(InstanceKey, NodeId)> = Vec::new();
     replicas.extend(input.placement.decisions.iter().map(|d| (d.key, d.node)));
@@ -560,8 +434,11 @@ fn shards(
             shard: at as u32 - services[of].first_shard,
         });
     }
-    let shards = shards.into_iter().flatten().collect();
-    Ok((shards, backups, pinned))
+    Ok(Replicas {
+        shards: shards.into_iter().flatten().collect(),
+        backups,
+        pinned,
+    })
 }
 
 /// Bytes on the wire of a message.

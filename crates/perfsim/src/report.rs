@@ -43,6 +43,9 @@ pub struct Report {
     pub energy: Energy,
     /// The run in a hundred steps.
     pub timeline: Vec<Step>,
+    /// What was assumed beyond the profiles, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub assumptions: Vec<String>,
     /// Events that were simulated.
     pub events: u64,
     /// Samples, if they were asked for.

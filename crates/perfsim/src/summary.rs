@@ -50,6 +50,7 @@ impl Simulator {
                 in_flight_j: energy.in_flight,
             },
             timeline: std::mem::take(&mut self.totals.timeline),
+            assumptions: std::mem::take(&mut self.model.assumptions),
             events: self.events,
             samples,
             spans: std::mem::take(&mut self.spans),

@@ -39,6 +39,8 @@ pub struct Table1Row {
     pub service: String,
     /// Host with kernel bypass.
     pub host: Peak,
+    /// Host with Linux sockets.
+    pub host_linux: Peak,
     /// SmartNIC.
     pub smartnic: Peak,
 }
@@ -94,6 +96,11 @@ pub fn table1() -> Vec<Table1Row> {
             rate_rps: rows.number(line, "host_dpdk_rps"),
             active_w: rows.number(line, "host_dpdk_active_w"),
             cores: rows.number(line, "host_dpdk_cores"),
+        },
+        host_linux: Peak {
+            rate_rps: rows.number(line, "host_linux_rps"),
+            active_w: rows.number(line, "host_linux_active_w"),
+            cores: rows.number(line, "host_linux_cores"),
         },
         smartnic: Peak {
             rate_rps: rows.number(line, "smartnic_rps"),

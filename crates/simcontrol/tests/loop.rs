@@ -4,8 +4,10 @@ use e3_model::document::{parse_application, parse_profile, parse_topology};
 use e3_model::event::EventKind;
 use e3_model::orchestrator::{OrchestratorMode, OrchestratorSettings};
 use e3_model::{Application, Nanos, NodeId, Profile, Topology};
-use e3_perfsim::{Failing, Fault, Input, Load, Options, Report, Run, Simulator};
+use e3_perfsim::{Failing, Fault, Input, Load, Options, Report, Run, Simulator, Steering};
 use e3_placement::{Cluster, Placement, Request, by_name};
+use e3_power::IdleServers;
+use e3_random::Random;
 use e3_simcontrol::{ProductController, Setup, Summary};
 use std::collections::BTreeMap;
 
@@ -255,4 +257,32 @@ fn requests_of_a_service_that_nobody_can_take_over_fail_and_are_counted() {
     assert!(d.requests_failed > 50, "{d:?}");
     assert!(report.achieved_rps > 20.0, "it serves before and after");
     adds_up(&report);
+}
+
+/// Every run also checks Little's law on all queues, and panics if it does not hold.
+#[test]
+fn whatever_fails_requests_and_energy_add_up() {
+    for seed in 1..=24 {
+        let mut random = Random::new(seed);
+        let mut scene = Scene::new(["hcm", "nicfirst", "spread"][random.index(3)]);
+        for _ in 0..1 + random.index(4) {
+            let node = NodeId(random.below(6) as u32);
+            let what = match random.index(2) {
+                0 => Failing::Node(node),
+                _ => Failing::Link(node),
+            };
+            let from = random.below(3_000);
+            let until = (random.index(3) > 0).then(|| from + 1 + random.below(1_500));
+            scene = scene.fail(what, from, until);
+        }
+        if random.index(2) == 0 {
+            scene.options.steering = Steering::Shared;
+        }
+        scene.options.sleep = random.index(2) == 0;
+        if random.index(2) == 0 {
+            scene.options.idle_servers = IdleServers::Asleep;
+        }
+        let (report, _) = scene.run(1_500.0, 5, OrchestratorMode::On);
+        adds_up(&report);
+    }
 }

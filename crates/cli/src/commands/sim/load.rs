@@ -1,5 +1,6 @@
 //! The load of `e3 sim`: `7000`, `steps:0s=1000,2s=5000`, `day:PEAK,TROUGH`, or `trace:FILE.csv`.
 
+use super::azure;
 use crate::documents::files::read_text;
 use crate::limits::SIM_TRACE_ROWS_MAX;
 use crate::ui::failure::{Exit, Failure};
@@ -19,6 +20,42 @@ pub struct Parsed {
     pub duration: Option<Duration>,
 }
 
+impl Parsed {
+    /// The same with rates times `scale`, passing `speed` times as fast.
+    pub fn scaled(self, scale: f64, speed: f64) -> Result<Parsed, Failure> {
+        for (name, factor) in [("--load-scale", scale), ("--load-speed", speed)] {
+            if !factor.is_finite() || factor <= 0.0 {
+                return Err(wrong(format!("{name} is {factor}, must be above 0")));
+            }
+        }
+        let load = match self.load {
+            Load::Constant(rate) => Load::Constant(rate * scale),
+            Load::Steps(steps) => {
+                let step = |(at, rate): (f64, f64)| (at / speed, rate * scale);
+                Load::Steps(steps.into_iter().map(step).collect())
+            }
+            Load::Day {
+                peak_rps,
+                trough_rps,
+            } => Load::Day {
+                peak_rps: peak_rps * scale,
+                trough_rps: trough_rps * scale,
+            },
+            Load::Arrivals(_) if scale != 1.0 || speed != 1.0 => {
+                let message =
+                    "--load-scale and --load-speed need rates; the trace has single arrivals";
+                return Err(wrong(message.into()).hint("count its requests per interval"));
+            }
+            arrivals @ Load::Arrivals(_) => arrivals,
+        };
+        check(&load)?;
+        Ok(Parsed {
+            load,
+            duration: self.duration.map(|d| d.div_f64(speed)),
+        })
+    }
+}
+
 /// Reads a load as written on the command line.
 pub fn parse(text: &str) -> Result<Parsed, Failure> {
     let (form, rest) = text.split_once(':').unwrap_or(("", text));
@@ -35,7 +72,10 @@ pub fn parse(text: &str) -> Result<Parsed, Failure> {
         "trace" => {
             let path = Path::new(rest);
             let text = read_text(path)?;
-            let parsed = trace(rest, &text)?;
+            let parsed = match azure::parse(rest, &text)? {
+                Some(parsed) => parsed,
+                None => trace(rest, &text)?,
+            };
             check(&parsed.load)?;
             return Ok(parsed);
         }
@@ -52,7 +92,7 @@ fn check(load: &Load) -> Result<(), Failure> {
     load.validate().map_err(|e| wrong(format!("load: {e}")))
 }
 
-fn wrong(message: String) -> Failure {
+pub(super) fn wrong(message: String) -> Failure {
     Failure::new(Exit::Input, message)
 }
 
@@ -83,7 +123,7 @@ fn trace(file: &str, text: &str) -> Result<Parsed, Failure> {
         "time_s,requests" => true,
         _ => {
             let message = format!(
-                "{file}:1: the first line is {header:?}, must be \"time_s\" or \"time_s,requests\""
+                "{file}:1: the first line is {header:?}, must be \"time_s\", \"time_s,requests\", or that of an Azure Functions trace"
             );
             return Err(wrong(message));
         }
@@ -158,6 +198,17 @@ mod tests {
                 trough_rps: 1.0
             }
         );
+    }
+
+    #[test]
+    fn rates_and_time_are_scaled() {
+        let scaled = |text: &str, scale, speed| parse(text).unwrap().scaled(scale, speed);
+        let steps = scaled("steps:0s=10,4s=20", 0.5, 2.0).unwrap();
+        assert_eq!(steps.load, Load::Steps(vec![(0.0, 5.0), (2.0, 10.0)]));
+        let constant = scaled("7000", 2.0, 3.0).unwrap();
+        assert_eq!(constant.load, Load::Constant(14_000.0));
+        let failure = scaled("7000", 0.0, 1.0).unwrap_err();
+        assert_eq!(failure.message, "--load-scale is 0, must be above 0");
     }
 
     #[test]

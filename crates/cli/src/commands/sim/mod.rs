@@ -1,9 +1,12 @@
 //! `e3 sim`: predicts what an application on a cluster can carry, how long its requests take, and what
 //! they cost in joules, by the performance simulator.
 
+mod azure;
 mod faults;
 mod files;
 mod load;
+mod range;
+mod switches;
 mod view;
 
 use crate::commands::place::{PlacerArgs, not_admitted};
@@ -12,23 +15,21 @@ use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output};
 use crate::ui::values::duration;
-use clap::{Args, ValueEnum};
-use e3_hardware::interconnect::Interconnect;
+use clap::Args;
 use e3_hardware::service_time::ServiceTimeError;
 use e3_model::document::check_fit;
-use e3_model::orchestrator::{OrchestratorMode, OrchestratorSettings};
 use e3_model::{Application, Nanos, Profile, Topology};
 use e3_perfsim::{
-    HostPort, Input, Load, ModelError, NoController, Options, Report, Run, Simulator, Steering,
-    Sweep, sweep,
+    Input, Load, ModelError, NoController, Options, Report, Run, Simulator, Sweep, sweep,
 };
 use e3_placement::{Cluster, Placement, Request};
-use e3_power::IdleServers;
 use e3_simcontrol::{ProductController, Setup, Summary};
+use range::{Range, Uncertain};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
+use switches::{Changes, Orchestrate, Switches};
 
 /// Length of a run if nothing says otherwise.
 const DURATION_DEFAULT: Duration = Duration::from_secs(1);
@@ -72,6 +73,26 @@ pub struct Sim {
     /// Directory of profiles [default: the built-in ones, from the paper]
     #[arg(long, env = "E3_PROFILES", value_name = "DIR")]
     pub profiles: Option<PathBuf>,
+    /// Rates of the load times this
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        default_value_t = 1.0,
+        allow_hyphen_values = true
+    )]
+    pub load_scale: f64,
+    /// Time of the load passes so many times as fast, at the same rates
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        default_value_t = 1.0,
+        allow_hyphen_values = true
+    )]
+    pub load_speed: f64,
+    /// Also give the result at both ends of what is plausible for messages per request, and for
+    /// requests smaller than those that were measured
+    #[arg(long, conflicts_with_all = ["trace", "raw"])]
+    pub range: bool,
     /// How it is placed.
     #[command(flatten)]
     pub placer: PlacerArgs,
@@ -92,160 +113,6 @@ pub struct Sim {
     pub output: Output,
 }
 
-/// What changes in the course of a run.
-#[derive(Args, Debug, Clone)]
-pub struct Changes {
-    /// The product's orchestrator watches the SmartNICs: off, on, or dry-run, which records its decisions
-    #[arg(long, value_enum, default_value_t = Orchestrate::Off, conflicts_with = "sweep")]
-    pub orchestrator: Orchestrate,
-    /// A node fails, and comes back if a second time is given
-    #[arg(
-        long = "fail",
-        value_name = "NODE@SECONDS[..SECONDS]",
-        conflicts_with = "sweep"
-    )]
-    pub nodes: Vec<String>,
-    /// The link between a node's port and the rack's switch fails, or one of a rack to those above
-    #[arg(
-        long = "fail-link",
-        value_name = "NODE|RACK/NUMBER@SECONDS[..SECONDS]",
-        conflicts_with = "sweep"
-    )]
-    pub links: Vec<String>,
-}
-
-/// Mode of the orchestrator.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Orchestrate {
-    /// It carries out its decisions
-    On,
-    /// It makes none
-    Off,
-    /// It records them and moves nothing
-    DryRun,
-}
-
-impl Orchestrate {
-    fn settings(self) -> OrchestratorSettings {
-        OrchestratorSettings {
-            mode: match self {
-                Orchestrate::On => OrchestratorMode::On,
-                Orchestrate::Off => OrchestratorMode::Off,
-                Orchestrate::DryRun => OrchestratorMode::DryRun,
-            },
-            ..OrchestratorSettings::default()
-        }
-    }
-}
-
-/// Mechanisms and hardware.
-#[derive(Args, Debug, Clone)]
-pub struct Switches {
-    /// Place without regard to where nodes are: by annealing
-    #[arg(long, conflicts_with = "placer")]
-    pub no_topology_awareness: bool,
-    /// Idle cores of hosts stay awake
-    #[arg(long)]
-    pub no_sleep: bool,
-    /// Links between servers
-    #[arg(long, value_enum, default_value_t = Wire::Ethernet)]
-    pub interconnect: Wire,
-    /// RoCE without hardware-assisted batching
-    #[arg(long)]
-    pub no_batching: bool,
-    /// How a host with SmartNICs reaches the network
-    #[arg(long, value_enum, default_value_t = Port::Shared)]
-    pub host_port: Port,
-    /// Which hardware thread a message of a stateless service takes
-    #[arg(long, value_enum, default_value_t = Steer::RoundRobin)]
-    pub steering: Steer,
-    /// What servers without an instance do
-    #[arg(long, value_enum, default_value_t = Idle::On)]
-    pub idle_servers: Idle,
-    /// Another value for a parameter that is a guess
-    #[arg(long = "guess", value_name = "NAME=VALUE")]
-    pub guesses: Vec<String>,
-}
-
-/// Links between servers.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wire {
-    /// As in E3
-    Ethernet,
-    /// RoCE with hardware-assisted batching
-    Roce,
-}
-
-/// How a host with SmartNICs reaches the network.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Port {
-    /// Over the ports of its SmartNICs
-    Shared,
-    /// Over a port of its own
-    Dedicated,
-}
-
-/// Steering.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Steer {
-    /// One after the other
-    RoundRobin,
-    /// Any that is free
-    Shared,
-}
-
-/// Servers without an instance.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Idle {
-    /// They draw their idle power
-    On,
-    /// They draw nothing
-    Asleep,
-}
-
-impl Switches {
-    fn options(&self) -> Result<Options, Failure> {
-        let batching = !self.no_batching;
-        if self.no_batching && self.interconnect == Wire::Ethernet {
-            let message = "--no-batching has no effect: only RoCE batches";
-            return Err(Failure::new(Exit::Input, message).hint("add --interconnect roce"));
-        }
-        let mut options = Options {
-            sleep: !self.no_sleep,
-            interconnect: match self.interconnect {
-                Wire::Ethernet => Interconnect::Ethernet,
-                Wire::Roce => Interconnect::Roce { batching },
-            },
-            steering: match self.steering {
-                Steer::RoundRobin => Steering::RoundRobin,
-                Steer::Shared => Steering::Shared,
-            },
-            host_port: match self.host_port {
-                Port::Shared => HostPort::Shared,
-                Port::Dedicated => HostPort::Dedicated,
-            },
-            idle_servers: match self.idle_servers {
-                Idle::On => IdleServers::On,
-                Idle::Asleep => IdleServers::Asleep,
-            },
-            ..Options::default()
-        };
-        for text in &self.guesses {
-            let wrong = |e: String| Failure::new(Exit::Input, e);
-            let parsed = text
-                .split_once('=')
-                .and_then(|(n, v)| Some((n, v.parse().ok()?)));
-            let (name, value) =
-                parsed.ok_or_else(|| wrong(format!("guess {text:?} is not NAME=VALUE")))?;
-            options
-                .guesses
-                .set(name, value)
-                .map_err(|e| wrong(e.to_string()))?;
-        }
-        Ok(options)
-    }
-}
-
 /// What `e3 sim -o json` prints.
 #[derive(Serialize)]
 pub struct SimView {
@@ -262,6 +129,9 @@ pub struct SimView {
     /// What the controller did, if it was part of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<Summary>,
+    /// The same at both ends of what is plausible, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<Range>,
     /// The prediction.
     #[serde(flatten)]
     pub report: Report,
@@ -276,6 +146,9 @@ pub struct SweepView {
     pub topology: String,
     /// Placer.
     pub placer: String,
+    /// The knee at both ends of what is plausible, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<Range>,
     /// The curve.
     #[serde(flatten)]
     pub sweep: Sweep,
@@ -290,6 +163,7 @@ struct Subject {
     placement: Placement,
     visits: Vec<f64>,
     visits_from: String,
+    uncertain: Uncertain,
     request_bytes: u32,
     options: Options,
 }
@@ -323,8 +197,10 @@ impl Subject {
                 "the profiles, or else the manifest's bounds",
             ),
         };
+        let request_bytes = args.request_bytes.unwrap_or(request.request_bytes());
         Ok(Subject {
-            request_bytes: args.request_bytes.unwrap_or(request.request_bytes()),
+            uncertain: Uncertain::new(&app, &profiles, &visits, request_bytes),
+            request_bytes,
             visits,
             visits_from: visits_from.into(),
             placement,
@@ -361,14 +237,18 @@ impl Subject {
     }
 
     fn input(&self) -> Input<'_> {
+        self.input_with(&self.visits, &self.options)
+    }
+
+    fn input_with<'a>(&'a self, visits: &'a [f64], options: &'a Options) -> Input<'a> {
         Input {
             app: &self.app,
             profiles: &self.profiles,
             topology: &self.topology,
             placement: &self.placement,
-            visits: &self.visits,
+            visits,
             request_bytes: self.request_bytes,
-            options: &self.options,
+            options,
         }
     }
 }
@@ -376,7 +256,7 @@ impl Subject {
 /// `e3 sim`.
 pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
     let parsed = match &args.load {
-        Some(text) => load::parse(text)?,
+        Some(text) => load::parse(text)?.scaled(args.load_scale, args.load_speed)?,
         None => load::Parsed {
             load: Load::Constant(1.0),
             duration: None,
@@ -399,7 +279,9 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
     };
     let format = settings.format(args.output);
     if args.sweep {
+        let range = args.range.then(|| range::of_sweeps(&subject, &run));
         let view = SweepView {
+            range: range.transpose()?,
             app: subject.app.name.clone(),
             topology: subject.topology.name.clone(),
             placer: subject.placer.placer.clone(),
@@ -407,6 +289,10 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
         };
         return output::show(format, &view, || view::sweep(&view, settings.paint()));
     }
+    let range = args
+        .range
+        .then(|| range::of_runs(&subject, &run, &args.changes));
+    let range = range.transpose()?;
     let simulator = Simulator::new(&subject.input(), run).map_err(|e| refused(&e))?;
     let (report, controller) = subject.simulate(simulator, args.changes.orchestrator)?;
     if let Some(path) = &args.trace {
@@ -422,6 +308,7 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
         overcommitted: subject.placement.overcommitted().count(),
         visits_from: subject.visits_from.clone(),
         controller,
+        range,
         report,
     };
     output::show(format, &view, || view::run(&view, settings.paint()))

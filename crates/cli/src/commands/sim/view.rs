@@ -1,5 +1,6 @@
 //! The report of `e3 sim` as text. Everything in it is modelled.
 
+use super::range::Range;
 use super::{SimView, SweepView};
 use crate::commands::load::report::{facts, heading, reading};
 use crate::ui::output::{Paint, Table};
@@ -33,7 +34,11 @@ pub fn run(view: &SimView, paint: Paint) -> String {
     if let Some(controller) = &view.controller {
         changes(&mut text, paint, r, controller);
     }
+    ranges(&mut text, paint, view.range.as_ref());
     services(&mut text, paint, r, &view.visits_from);
+    for assumption in &r.assumptions {
+        reading(&mut text, &paint.yellow(assumption));
+    }
     nodes(&mut text, paint, r);
     text
 }
@@ -86,6 +91,46 @@ fn load(text: &mut String, paint: Paint, r: &Report) {
     );
 }
 
+/// Both ends of what is plausible.
+fn ranges(text: &mut String, paint: Paint, range: Option<&Range>) {
+    let Some(range) = range else {
+        return;
+    };
+    heading(text, paint, "Range", "modelled, over what is plausible");
+    if range.uncertain.is_empty() {
+        reading(text, "Nothing of messages and sizes is uncertain.");
+        return;
+    }
+    let mut table = Table::new(&[
+        "DEMAND",
+        ">REQUESTS/S",
+        ">SATURATES AT",
+        ">P99",
+        ">ENERGY/REQUEST",
+        "",
+    ])
+    .indent(2);
+    for (name, h) in [
+        ("low", &range.low),
+        ("central", &range.central),
+        ("high", &range.high),
+    ] {
+        let joules = h.joules_per_request;
+        table.row([
+            name.to_string(),
+            rate(h.rate_rps),
+            h.saturates_rps.map_or_else(|| "-".into(), rate),
+            micros(h.latency_us_p99),
+            joules.map_or_else(|| "-".into(), energy),
+            if h.saturated { "saturated" } else { "" }.to_string(),
+        ]);
+    }
+    *text += &table.render();
+    for what in &range.uncertain {
+        reading(text, what);
+    }
+}
+
 /// Joules in `uJ` or `mJ`.
 fn energy(joules: f64) -> String {
     match joules * 1e6 {
@@ -114,7 +159,7 @@ fn changes(text: &mut String, paint: Paint, r: &Report, controller: &Summary) {
         ("failed requests", count(d.requests_failed)),
         (
             "messages lost",
-            format!("{}, all sent again", count(d.messages_lost)),
+            format!("{}, sent again", count(d.messages_lost)),
         ),
         (
             "moves",
@@ -238,6 +283,7 @@ pub fn sweep(view: &SweepView, paint: Paint) -> String {
     }
     text += &table.render();
     load(&mut text, paint, knee);
+    ranges(&mut text, paint, view.range.as_ref());
     reading(
         &mut text,
         "This is the knee: the rate with the highest throughput over mean latency.",
