@@ -29,8 +29,7 @@ mod totals;
 pub use input::{HostPort, Input, ModelError, Options, Steering};
 pub use load::{Load, LoadError};
 pub use report::{
-    Bottleneck, Energy, Latency, NodeLoad, NodeReport, Report, Resource, Sample, ServiceReport,
-    Span, Step,
+    Bottleneck, Energy, NodeLoad, NodeReport, Report, Resource, Sample, ServiceReport, Span, Step,
 };
 pub use simulator::{Controller, NoController, Run, Simulator};
 pub use sweep::{Point, Sweep, sweep};

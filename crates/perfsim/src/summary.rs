@@ -1,9 +1,10 @@
 //! The report of a run, made at its end.
 
 use crate::limits::{GROWTH_MAX, SATURATED_USE};
-use crate::report::{Bottleneck, Energy, Latency, NodeReport, Report, Resource, ServiceReport};
+use crate::report::{Bottleneck, Energy, NodeReport, Report, Resource, ServiceReport};
 use crate::simulator::Simulator;
 use crate::totals::Mark;
+use e3_model::Latency;
 use e3_model::profile::Provenance;
 
 impl Simulator {

@@ -6,9 +6,9 @@
 
 use crate::input::{Input, ModelError};
 use crate::load::Load;
-use crate::report::{Latency, Report};
+use crate::report::Report;
 use crate::simulator::{NoController, Run, Simulator};
-use e3_model::Nanos;
+use e3_model::{Latency, Nanos};
 use serde::Serialize;
 
 /// Rate at which the search for the highest one begins.
