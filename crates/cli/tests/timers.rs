@@ -141,8 +141,8 @@ fn timers_of_a_manifest_fire_once_through_a_kill_and_follow_an_update() {
         "deploy",
         &e3.file("bad.yaml", &with("{name: t, every: 1ms}")),
     ]);
-    assert_eq!(refused.code, 3, "{refused:?}");
-    let why = "bad.yaml:11: spec.services[0].timers[0].every: service \"alarm\": timer \"t\": every is 1ms, must \
+    assert_eq!(refused.code, 2, "{refused:?}");
+    let why = "bad.yaml:12: spec.services[0].timers[0].every: service \"alarm\": timer \"t\": every is 1ms, must \
                be at least 1s and at most 8784h";
     assert!(refused.err.contains(why), "{refused:?}");
     let timers = "{name: t, every: 4s, key: k0}, {name: gone, every: 100h, key: k0}";

@@ -3,6 +3,7 @@
 use crate::ledger::LedgerReport;
 use crate::verdict::{ClusterChange, ServiceCheck, Verdict, judge};
 use crate::workload::Finding;
+use e3_model::Latency;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -49,21 +50,6 @@ impl LoadReport {
         self.cluster = cluster;
         (self.verdict, self.reasons) = judge(&self.ledger, &self.checks, cluster.as_ref());
     }
-}
-
-/// Latency, in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Latency {
-    /// Average.
-    pub avg_us: f64,
-    /// Half of the requests took no longer.
-    pub p50_us: f64,
-    /// 99 of 100.
-    pub p99_us: f64,
-    /// 999 of 1000.
-    pub p99_9_us: f64,
-    /// The longest.
-    pub max_us: f64,
 }
 
 /// A tenth of a second.
@@ -115,18 +101,17 @@ pub struct Progress {
     pub p50_us: f64,
 }
 
-impl Latency {
-    pub(crate) fn of(histogram: &Histogram<u64>) -> Latency {
-        if histogram.is_empty() {
-            return Latency::default();
-        }
-        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
-        Latency {
-            avg_us: histogram.mean() / 1e3,
-            p50_us: at(0.5),
-            p99_us: at(0.99),
-            p99_9_us: at(0.999),
-            max_us: histogram.max() as f64 / 1e3,
-        }
+/// The latency of requests that are counted in nanoseconds.
+pub(crate) fn latency(histogram: &Histogram<u64>) -> Latency {
+    if histogram.is_empty() {
+        return Latency::default();
+    }
+    let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+    Latency {
+        avg_us: histogram.mean() / 1e3,
+        p50_us: at(0.5),
+        p99_us: at(0.99),
+        p99_9_us: at(0.999),
+        max_us: histogram.max() as f64 / 1e3,
     }
 }

@@ -4,7 +4,7 @@ use crate::LoadError;
 use crate::due::Due;
 use crate::ledger::Ledger;
 use crate::limits::*;
-use crate::report::{Latency, LoadReport, Phase, Progress, Step};
+use crate::report::{LoadReport, Phase, Progress, Step, latency};
 use crate::verdict::judge;
 use crate::workload::{Check, Workload};
 use e3_client::ClientError;
@@ -105,7 +105,7 @@ pub fn run(
         duration_s: seconds,
         offered_rps: config.rate_rps,
         achieved_rps: run.done_in_time as f64 / seconds,
-        latency: Latency::of(&run.latency),
+        latency: latency(&run.latency),
         longest_pause_ms: run.longest_pause.0 as f64 / 1e6,
         timeline,
         ledger,
@@ -426,7 +426,7 @@ impl<P: FnMut(Progress)> Run<'_, P> {
             sent: self.ledger.sent(),
             done: self.ledger.counts().done,
             in_flight: self.client.requests.in_flight(),
-            p50_us: Latency::of(&self.latency).p50_us,
+            p50_us: latency(&self.latency).p50_us,
         });
     }
 }

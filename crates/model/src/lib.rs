@@ -19,6 +19,7 @@ pub mod format;
 pub mod growth;
 pub mod http_access;
 pub mod ids;
+mod latency;
 pub mod limits;
 pub mod meter;
 mod operate;
@@ -52,6 +53,7 @@ pub use ids::{
     Address, AppId, EdgeId, MessageId, NodeId, RequestId, ServiceId, ShardId, ShardKey, Slot,
     TraceContext, Via,
 };
+pub use latency::Latency;
 pub use outcome::Outcome;
 pub use profile::Profile;
 pub use status::DropReason;

@@ -40,8 +40,8 @@ pub use faults::{Failing, Fault};
 pub use input::{HostPort, Input, ModelError, Options, Steering};
 pub use load::{Load, LoadError};
 pub use report::{
-    Bottleneck, Disruption, Energy, Latency, NodeLoad, NodeReport, Report, Resource, Sample,
-    ServiceReport, Span, Step,
+    Bottleneck, Disruption, Energy, NodeLoad, NodeReport, Report, Resource, Sample, ServiceReport,
+    Span, Step,
 };
 pub use simulator::{Run, Simulator};
 pub use sweep::{Effort, Point, Sweep, sweep, sweep_with};

@@ -1,7 +1,7 @@
 //! What a run predicts. All of it is modelled.
 
 use e3_model::profile::Provenance;
-use e3_model::{NodeId, NodeKind};
+use e3_model::{Latency, NodeId, NodeKind};
 use serde::Serialize;
 
 /// The result of a run. Fields that `e3 load` reports too have the same names.
@@ -60,21 +60,6 @@ pub struct Report {
     /// Memory of the simulation at its end, samples and spans excluded.
     #[serde(skip)]
     pub memory_bytes: usize,
-}
-
-/// Latency, in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Latency {
-    /// Average.
-    pub avg_us: f64,
-    /// Half of the requests took no longer.
-    pub p50_us: f64,
-    /// 99 of 100.
-    pub p99_us: f64,
-    /// 999 of 1000.
-    pub p99_9_us: f64,
-    /// The longest.
-    pub max_us: f64,
 }
 
 /// What is used most.

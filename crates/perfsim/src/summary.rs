@@ -2,10 +2,11 @@
 
 use crate::limits::{GROWTH_MAX, SATURATED_USE};
 use crate::report::{
-    Bottleneck, Disruption, Energy, Latency, NodeReport, Report, Resource, ServiceReport,
+    Bottleneck, Disruption, Energy, NodeReport, Report, Resource, ServiceReport,
 };
 use crate::simulator::Simulator;
 use crate::totals::Mark;
+use e3_model::Latency;
 use e3_model::profile::Provenance;
 
 impl Simulator {

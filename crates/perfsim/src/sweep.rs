@@ -7,9 +7,9 @@
 use crate::control::NoController;
 use crate::input::{Input, ModelError};
 use crate::load::Load;
-use crate::report::{Latency, Report};
+use crate::report::Report;
 use crate::simulator::{Run, Simulator};
-use e3_model::Nanos;
+use e3_model::{Latency, Nanos};
 use serde::Serialize;
 
 /// Rate at which the search for the highest one begins.

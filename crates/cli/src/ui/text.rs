@@ -1,6 +1,6 @@
 //! Numbers formatted for reading.
 
-use e3_model::NodeKind;
+use e3_model::{Latency, NodeKind};
 
 /// `1234567` as `1,234,567`.
 pub fn count(value: u64) -> String {
@@ -53,6 +53,18 @@ pub fn micros(us: f64) -> String {
     } else {
         format!("{:.2} s", us / 1e6)
     }
+}
+
+/// Average, percentiles and maximum of a latency.
+pub fn latency(l: &Latency) -> String {
+    format!(
+        "average {}, p50 {}, p99 {}, p99.9 {}, longest {}",
+        micros(l.avg_us),
+        micros(l.p50_us),
+        micros(l.p99_us),
+        micros(l.p99_9_us),
+        micros(l.max_us)
+    )
 }
 
 /// A fraction as a percentage.

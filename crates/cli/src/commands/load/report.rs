@@ -1,7 +1,7 @@
 //! Sections of the report on a load, written for readers who see one for the first time.
 
 use crate::ui::output::{Paint, Table};
-use crate::ui::text::{count, micros, percent, rate};
+use crate::ui::text::{count, latency, percent, rate};
 use e3_loadgen::{LoadReport, ServiceCheck, Verdict};
 use std::fmt::Write as _;
 
@@ -23,7 +23,6 @@ pub fn facts(text: &mut String, rows: &[(&str, String)]) {
 
 /// Rates and latencies.
 pub fn load(text: &mut String, paint: Paint, load: &LoadReport) {
-    let l = &load.latency;
     let seconds = format!("measured here, {:.0} s", load.duration_s);
     heading(text, paint, "Load", &seconds);
     let ledger = &load.ledger;
@@ -44,17 +43,7 @@ pub fn load(text: &mut String, paint: Paint, load: &LoadReport) {
                 "achieved",
                 format!("{} requests/s", rate(load.achieved_rps)),
             ),
-            (
-                "latency",
-                format!(
-                    "average {}, p50 {}, p99 {}, p99.9 {}, longest {}",
-                    micros(l.avg_us),
-                    micros(l.p50_us),
-                    micros(l.p99_us),
-                    micros(l.p99_9_us),
-                    micros(l.max_us)
-                ),
-            ),
+            ("latency", latency(&load.latency)),
             (
                 "longest pause",
                 format!("{:.0} ms without a reply", load.longest_pause_ms),

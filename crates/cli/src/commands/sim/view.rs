@@ -4,7 +4,7 @@ use super::range::Range;
 use super::{SimView, SweepView};
 use crate::commands::load::report::{facts, heading, reading};
 use crate::ui::output::{Paint, Table};
-use crate::ui::text::{count, micros, percent, rate};
+use crate::ui::text::{count, latency, micros, percent, rate};
 use e3_perfsim::{Bottleneck, Report};
 use e3_simcontrol::Summary;
 
@@ -53,7 +53,6 @@ fn load(text: &mut String, paint: Paint, r: &Report) {
         true => paint.red("saturated: the cluster cannot carry it, latencies grow with the run"),
         false => paint.green("carried"),
     };
-    let l = &r.latency;
     let joules = r.joules_per_request;
     let joules = joules.map_or_else(|| "-".into(), energy);
     facts(
@@ -64,17 +63,7 @@ fn load(text: &mut String, paint: Paint, r: &Report) {
                 "answered",
                 format!("{} requests/s, {verdict}", rate(r.achieved_rps)),
             ),
-            (
-                "latency",
-                format!(
-                    "average {}, p50 {}, p99 {}, p99.9 {}, longest {}",
-                    micros(l.avg_us),
-                    micros(l.p50_us),
-                    micros(l.p99_us),
-                    micros(l.p99_9_us),
-                    micros(l.max_us)
-                ),
-            ),
+            ("latency", latency(&r.latency)),
             (
                 "energy",
                 format!(
