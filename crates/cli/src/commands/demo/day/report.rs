@@ -6,7 +6,7 @@ use super::{DAY_S, MOVE_JOULES, RESERVE_PERCENT, Replayed, Sample, TOPOLOGY};
 use crate::commands::load::report::{heading, reading};
 use crate::ui::output::{Paint, Table};
 use crate::ui::text::{count, micros, percent, rate};
-use e3_loadgen::report::Latency;
+use e3_model::Latency;
 use e3_loadgen::{LoadReport, Verdict};
 use e3_model::Nanos;
 use e3_model::api::Event;
