@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{APP, Controller, NODES, free_port, good_report};
+use common::{APP, Controller, NODES, deployment, free_port, good_report};
 use e3_model::api::*;
 use e3_model::plan::{NodeWelcome, ShardCounts};
 use e3_model::{Format, Nanos, NodeId};
@@ -56,7 +56,12 @@ impl Cluster {
         let nodes: Vec<_> = NODES.iter().map(|n| controller.join(n, 1)).collect();
         let loads = Loads::default();
         beat(address, nodes.clone(), &loads);
-        assert_eq!(controller.deploy(APP).0, 200);
+        // It puts the first service on a SmartNIC.
+        let request = DeployRequest {
+            placer: Some("hcm-kind".into()),
+            ..deployment(APP)
+        };
+        assert_eq!(controller.post("/v1/apps", &request).0, 200);
         Cluster {
             controller,
             nodes,
