@@ -164,7 +164,8 @@ impl Membership {
             at: now,
             turn: self.now.turn + 1,
         };
-        let is_calm = |(version, until): (u64, Timestamp)| version == control.version && now < until;
+        let is_calm =
+            |(version, until): (u64, Timestamp)| version == control.version && now < until;
         if self.calm.is_some_and(is_calm) {
             return BTreeMap::new();
         }

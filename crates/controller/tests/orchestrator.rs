@@ -1,7 +1,7 @@
 //! The orchestrator over real sockets: heartbeats and reports of simulated nodes, events and settings
 //! through the API. All of it survives a kill.
 
-use crate::common::{APP, Controller, NODES, free_port, good_report};
+use crate::common::{APP, Controller, NODES, deployment, free_port, good_report};
 use e3_model::api::*;
 use e3_model::plan::{NodeWelcome, ShardCounts};
 use e3_model::{Format, Nanos, NodeId};
@@ -48,7 +48,12 @@ impl Cluster {
         let nodes: Vec<_> = NODES.iter().map(|n| controller.join(n, 1)).collect();
         let loads = Loads::default();
         beat(address, nodes.clone(), &loads);
-        assert_eq!(controller.deploy(APP).0, 200);
+        // It puts the first service on a SmartNIC.
+        let request = DeployRequest {
+            placer: Some("hcm-kind".into()),
+            ..deployment(APP)
+        };
+        assert_eq!(controller.post("/v1/apps", &request).0, 200);
         Cluster {
             controller,
             nodes,

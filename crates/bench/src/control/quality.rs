@@ -3,9 +3,7 @@
 use super::Paper;
 use crate::{Better, Figure};
 use e3_model::{Application, Topology};
-use e3_placement::{
-    Cluster, PLACERS, Request, Score, by_name, evaluate, with_possible_replicas,
-};
+use e3_placement::{Cluster, PLACERS, Request, Score, by_name, evaluate, with_possible_replicas};
 use e3_solver::Ilp;
 
 /// An application on a cluster.

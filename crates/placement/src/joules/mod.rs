@@ -14,8 +14,8 @@
 //! 4. *Descent.* Single changes are made as long as they save energy.
 //! 5. *Shards.* Primaries near their parents' shards as far as the counts allow; replicas apart.
 //!
-//! If the reservations at the load of the manifest leave no such placement, only memory binds, and the
-//! decisions that exceed a node are flagged. What does not fit even so is placed as `hcm-kind` does.
+//! If the reservations at the load of the manifest leave no such placement, the application is placed as
+//! `hcm-kind` does, which looks at all nodes and exceeds them as little as it can.
 
 mod descent;
 mod follow;
@@ -42,19 +42,16 @@ const PATIENCE: usize = 3;
 /// Places a whole application and reserves what it takes.
 pub(crate) fn place(request: &Request<'_>, cluster: &mut Cluster) -> Result<Placement, PlaceError> {
     let servers = candidates::servers(request, cluster);
-    for reserved in [Reserved::All, Reserved::Memory] {
-        let model = Model::new(request, cluster, &servers, reserved);
-        let layout = best(&model);
-        let placement = layout.and_then(|layout| {
-            let costs = |part, role| considered(request, &layout, part, role);
-            let (counts, rule) = (&layout.counts, Rule::FewestJoules);
-            shards::reserve(request, cluster, &model, counts, rule, costs)
-        });
-        if let Some(placement) = placement {
-            return Ok(placement);
-        }
+    let model = Model::new(request, cluster, &servers, Reserved::All);
+    let placement = best(&model).and_then(|layout| {
+        let costs = |part, role| considered(request, &layout, part, role);
+        let (counts, rule) = (&layout.counts, Rule::FewestJoules);
+        shards::reserve(request, cluster, &model, counts, rule, costs)
+    });
+    match placement {
+        Some(placement) => Ok(placement),
+        None => hcm::place(request, cluster, KIND_FIRST),
     }
-    hcm::place(request, cluster, KIND_FIRST)
 }
 
 /// The layout that is descended from, and its descent.
