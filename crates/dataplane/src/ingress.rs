@@ -10,7 +10,8 @@ use crate::limits::*;
 use e3_model::application::ApplicationSpec;
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::plan::IngressCounts;
-use e3_model::{Address, AppId, DropReason, Nanos, RequestId, ShardKey, Timestamp};
+use e3_model::topic::Topic;
+use e3_model::{Address, AppId, DropReason, Nanos, RequestId, ServiceId, ShardKey, Timestamp};
 use e3_wire::client::Request;
 use e3_wire::entry::{Outcome, Reply};
 use refused::Refused;
@@ -85,6 +86,15 @@ impl Session {
         let outcome = self.reply.as_ref().map(|r| r.outcome);
         outcome == Some(Outcome::Expired)
     }
+}
+
+/// Where a request enters its application.
+#[derive(Debug, Default)]
+pub(crate) struct RequestEntry {
+    /// The source service, if it is none.
+    pub(crate) service: Option<ServiceId>,
+    /// The topic of the publication that it brings.
+    pub(crate) topic: Option<Box<Topic>>,
 }
 
 /// An attempt at a request.

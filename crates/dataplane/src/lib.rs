@@ -25,6 +25,7 @@ mod expiry;
 mod export;
 mod history;
 mod ingress;
+mod interest;
 mod journal;
 mod lease;
 pub mod limits;

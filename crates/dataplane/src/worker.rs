@@ -23,6 +23,7 @@ use crate::app::ReplicaId;
 use crate::config::Config;
 use crate::ends::EndId;
 use crate::ingress::Ingress;
+use crate::interest::Interest;
 use crate::journal::Journal;
 use crate::lease::Leases;
 use crate::links::{Links, Tag};
@@ -200,7 +201,7 @@ pub struct Worker {
     /// Shards that wait for their state.
     restoring: BTreeMap<ShardKey, Reading>,
     ingress: Ingress,
-    interest: interest::Interest,
+    interest: Interest,
     passage: Passage,
     outputs: VecDeque<Output>,
     /// Answers to clients on their way into datagrams.
@@ -248,7 +249,7 @@ impl Worker {
             recovered: BTreeMap::new(),
             restoring: BTreeMap::new(),
             ingress: Ingress::default(),
-            interest: interest::Interest::default(),
+            interest: Interest::default(),
             passage: Passage::default(),
             outputs: VecDeque::new(),
             client_open: BTreeMap::new(),

@@ -5,16 +5,17 @@ use super::{Output, Worker};
 use crate::app::ReplicaId;
 use crate::config::Config;
 use crate::dedup::Lookup;
-use crate::ingress::{Admission, Asker, Attempt, ahead_max, check_request, is_too_late, sent_at};
+use crate::ingress::{
+    Admission, Asker, Attempt, RequestEntry, ahead_max, check_request, is_too_late, sent_at,
+};
 use crate::limits::DATAGRAM_LEN_GOAL;
 use crate::links::Tag;
 use crate::primary::Primary;
 use crate::reach::ClockCheck;
 use crate::refusal::{no_letter, refuse};
 use crate::shard::{Asked, Shard};
-use e3_model::topic::Topic;
 use e3_model::{
-    Address, AppId, DropReason, MessageId, Nanos, RequestId, ServiceId, ShardKey, Slot, Timestamp,
+    Address, AppId, DropReason, MessageId, Nanos, RequestId, ShardKey, Slot, Timestamp,
     TraceContext,
 };
 use e3_wire::client::{ClientFrame, DeadLetters, Replay, Request};
@@ -23,15 +24,6 @@ use e3_wire::datagram::seal;
 use e3_wire::entry::{Outcome, Reply};
 use e3_wire::frame::{Ends, Frame, Link};
 use e3_wire::message::Message;
-
-/// Where a request enters its application.
-#[derive(Debug, Default)]
-pub(super) struct RequestEntry {
-    /// The source service, if it is none.
-    pub(super) service: Option<ServiceId>,
-    /// The topic of the publication that it brings.
-    pub(super) topic: Option<Box<Topic>>,
-}
 
 impl Worker {
     pub(super) fn on_client(

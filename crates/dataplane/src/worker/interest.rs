@@ -6,75 +6,14 @@
 //! Design: docs/design/027.
 
 use super::Worker;
-use super::clients::RequestEntry;
-use crate::ingress::{Asker, Attempt};
-use crate::limits::{HELD_BYTES_MAX, HELD_FOR, HELD_MAX, INTEREST_KEPT, INTEREST_NOTED};
+use crate::ingress::{Asker, Attempt, RequestEntry};
+use crate::interest::Held;
+use crate::limits::{HELD_FOR, INTEREST_KEPT};
 use crate::refusal::refuse;
-use e3_model::{AppId, Timestamp};
+use e3_model::AppId;
 use e3_wire::client::Request;
 use e3_wire::entry::Outcome;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// What this node is asked for.
-#[derive(Debug, Default)]
-pub(super) struct Interest {
-    /// When a request for each application came, about.
-    used: BTreeMap<AppId, Timestamp>,
-    /// Requests for applications whose routes are not here, in the order in which they came.
-    held: VecDeque<Held>,
-    held_bytes: usize,
-    has_changed: bool,
-}
-
-#[derive(Debug)]
-struct Held {
-    until: Timestamp,
-    from: Asker,
-    to: RequestEntry,
-    request: Request,
-}
-
-impl Held {
-    fn len(&self) -> usize {
-        self.request.key.len() + self.request.payload.len()
-    }
-}
-
-impl Interest {
-    /// Notes a request for an application.
-    pub(super) fn note(&mut self, now: Timestamp, app: AppId) {
-        match self.used.get_mut(&app) {
-            Some(at) if now < *at + INTEREST_NOTED => {}
-            Some(at) => *at = now,
-            None => {
-                self.used.insert(app, now);
-                self.has_changed = true;
-            }
-        }
-    }
-
-    pub(super) fn has(&self, app: AppId) -> bool {
-        self.used.contains_key(&app)
-    }
-
-    /// False if there is no room.
-    fn hold(&mut self, held: Held) -> bool {
-        let is_full = self.held.len() >= HELD_MAX || self.held_bytes + held.len() > HELD_BYTES_MAX;
-        if !is_full {
-            self.held_bytes += held.len();
-            self.held.push_back(held);
-        }
-        !is_full
-    }
-
-    fn take(&mut self, is_due: impl Fn(&Held) -> bool) -> Vec<Held> {
-        let held = std::mem::take(&mut self.held).into_iter();
-        let (due, rest): (Vec<Held>, Vec<Held>) = held.partition(is_due);
-        self.held_bytes = rest.iter().map(Held::len).sum();
-        self.held = rest.into();
-        due
-    }
-}
+use std::collections::BTreeSet;
 
 impl Worker {
     /// The applications that this node is asked for, if they have changed since the last call.

@@ -1,9 +1,8 @@
 //! Makes the outbound requests of the primaries here: as a client of this node's own ingress, or by
 //! way of the driver. Answers go back to the primary that asked, if it is here still.
 
-use super::clients::RequestEntry;
 use super::{Output, Worker};
-use crate::ingress::Asker;
+use crate::ingress::{Asker, RequestEntry};
 use crate::outbound::{Answered, Ask, HttpAsk, Receiver};
 use crate::refusal::refuse;
 use e3_model::limits::PAYLOAD_LEN_MAX;
