@@ -52,8 +52,9 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
         ],
         notes: vec![
             "The reference that this is compared with states no figure for this experiment.".into(),
-            "Where cores are exhausted before the ports, both give the same rate: Table 1's host services fill a port \
-             in few cases. Each port is a queue of its own; a resource that is used most says what bounds the rate."
+            "Where cores or threads are exhausted before the ports, both give the same rate; differences of a few percent are \
+             then chance: the search knows the highest rate to 2 %, and the knee is one of few rates. The tables say what is \
+             most used."
                 .into(),
         ],
         ..EXPERIMENT.outcome()
