@@ -175,7 +175,7 @@ fn a_load_that_no_number_of_servers_carries_is_said_with_its_reason() {
     let cannot = found.candidates[0].cannot.clone().unwrap();
     assert!(cannot.contains("a shard of service"), "{cannot}");
     assert!(found.cheapest.is_none() && found.candidates[0].figures.is_none());
-    // 2 GiB of memory hold no shard of sql with its reservations of 128 MiB for all services.
+    // A server of 2 GiB holds no shard that asks for 8 GiB.
     let mut app = iot_ts();
     app.spec.services[1].resources.memory = e3_model::Bytes(8 << 30);
     let found = plan(&app, &VISITS, 512, &[entrant("Wimpy")], &settings(1e4)).unwrap();

@@ -278,11 +278,9 @@ pub fn run(args: &Plan, settings: &Settings) -> Result<(), Failure> {
         args.load,
         reasons.collect::<Vec<_>>().join("; ")
     );
-    let failure = Failure::new(Exit::Check, message);
-    Err(match args.grow_shards {
-        true => failure,
-        false => failure.hint("let services have more shards with --grow-shards"),
-    })
+    let shards = "--grow-shards gives stateful services more shards";
+    let measure = "a service without service times is measured with e3 profile (--profiles DIR)";
+    Err(Failure::new(Exit::Check, message).hint(format!("{shards}; {measure}")))
 }
 
 #[cfg(test)]
