@@ -7,7 +7,8 @@
 use crate::audit::Subject;
 use crate::connections::Place;
 use crate::rate::Buckets;
-use crate::routes::{ROUTES, Route};
+use crate::route::Route;
+use crate::routes::ROUTES;
 use crate::shared::Shared;
 use crate::tokens::{OWNER, hash};
 use axum::body::{Body, Bytes, to_bytes};

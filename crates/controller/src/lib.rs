@@ -29,6 +29,8 @@ mod parts;
 mod pending;
 mod rate;
 mod refusal;
+mod route;
+mod router;
 mod routes;
 mod seal;
 mod secrets;
@@ -45,7 +47,8 @@ pub use core::ControllerError;
 pub use limits::{ClientTimeouts, RATE_LIMIT};
 pub use openapi::openapi;
 pub use rate::RateLimit;
-pub use routes::{ROUTES, Route};
+pub use route::Route;
+pub use routes::ROUTES;
 pub use seal::{SecretKey, SecretKeyError};
 
 use crate::audit::AuditLog;
@@ -104,7 +107,7 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
         shared: shared.clone(),
     };
     let header_timeout = config.client_timeouts.header;
-    let served = connections::serve(listener, routes::router(shared, gate), header_timeout);
+    let served = connections::serve(listener, router::router(shared, gate), header_timeout);
     // All decisions are on disk; answers that are being written get a short time.
     let result = tokio::select! {
         result = served => result,

@@ -2,7 +2,8 @@
 
 use crate::access::Access;
 use crate::limits::{EVENTS_WAIT_MAX, PLAN_WAIT_MAX};
-use crate::routes::{Answer, QueryOf, ROUTES, Route, SchemaOf};
+use crate::route::{Answer, QueryOf, Route, SchemaOf};
+use crate::routes::ROUTES;
 use axum::http::StatusCode;
 use e3_http::openapi::document;
 use e3_model::api::ErrorView;

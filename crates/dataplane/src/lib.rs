@@ -17,6 +17,7 @@ mod check;
 mod config;
 mod cores;
 mod dead_letters;
+mod declared;
 mod dedup;
 pub mod deliberate;
 mod emit;

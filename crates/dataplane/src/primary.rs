@@ -12,6 +12,7 @@ mod timers;
 
 use crate::check::check_message;
 use crate::cores::Occupied;
+use crate::declared::Declared;
 use crate::deliberate::{self, Fault};
 use crate::emit::{Handled, ack_delay, emit, emit_retry, entry, handler_now};
 use crate::expiry::Expiry;
@@ -49,7 +50,7 @@ pub(crate) struct Primary {
     timer: Option<Waiting>,
     outbounds: Outbounds,
     publications: Publications,
-    declared: declared::Declared,
+    declared: Declared,
     /// When it is woken next for a timer or an outbound request, if that is ahead.
     armed: Timestamp,
     /// With the executor, in the order in which they went there.
@@ -114,7 +115,7 @@ impl Primary {
             timer: None,
             outbounds: Outbounds::new(log.op),
             publications: Publications::new(&log.timers),
-            declared: declared::Declared::default(),
+            declared: Declared::default(),
             armed: Timestamp::MAX,
             in_flight: VecDeque::new(),
             calls: calls::Calls::default(),

@@ -41,6 +41,7 @@ pub mod topic;
 pub mod topology;
 pub mod units;
 mod validate;
+mod validate_timers;
 pub mod visits;
 
 pub use accelerator::{Accelerator, Accelerators};

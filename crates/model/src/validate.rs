@@ -5,9 +5,9 @@ use crate::dag::{Dag, DagError};
 use crate::http_access::{HTTP_HOSTS_MAX, HttpAccess};
 use crate::limits::*;
 use crate::profile::Profile;
-use crate::service_timer;
 use crate::topology::{Node, NodeKind, NodeRef, Server, Topology};
 use crate::units::Nanos;
+use crate::validate_timers;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is wrong with which field.
@@ -274,7 +274,7 @@ fn service(app: &Application, at: &str, s: &Service) -> Check {
     }
     outbound(app, at, s)?;
     publishes(app, at, s)?;
-    service_timer::check(at, &s.name, s.stateful, &s.timers)?;
+    validate_timers::check(at, &s.name, s.stateful, &s.timers)?;
     for (i, called) in s.calls.iter().enumerate() {
         let field = format!("{at}.calls[{i}]");
         ensure(app.service_named(called).is_some(), &field, || {

@@ -16,15 +16,6 @@ use e3_model::{Nanos, Slot, Timestamp};
 use e3_wire::entry::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a primary knows of the timers that its manifest declares.
-#[derive(Debug, Default)]
-pub(crate) struct Declared {
-    /// The table is as declared.
-    is_settled: bool,
-    /// When it is called to change the table.
-    wakes_at: Option<Timestamp>,
-}
-
 impl Primary {
     /// Compares the table with the manifest once more: the plan is new.
     pub(crate) fn follow_declared(&mut self, turn: &mut Turn<'_>) {
