@@ -20,9 +20,11 @@ pub(crate) enum Kind {
     Done,
     /// The loads of the nodes are reported.
     Tick,
+    /// The data plane of a node wants to be called.
+    Wake,
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 9] = [
     Kind::Arrive,
     Kind::Switch,
     Kind::Port,
@@ -31,8 +33,9 @@ const KINDS: [Kind; 8] = [
     Kind::Deliver,
     Kind::Done,
     Kind::Tick,
+    Kind::Wake,
 ];
-const KIND_BITS: u32 = 3;
+const KIND_BITS: u32 = 4;
 
 /// An event: 24 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,4 +71,4 @@ impl Event {
 }
 
 const _: () = assert!(size_of::<Event>() == 24);
-const _: () = assert!(KINDS.len() == 1 << KIND_BITS);
+const _: () = assert!(KINDS.len() <= 1 << KIND_BITS);

@@ -17,6 +17,7 @@ mod load;
 mod measure;
 mod model;
 mod paths;
+mod plane;
 mod queue;
 mod report;
 mod simulator;
@@ -28,9 +29,10 @@ mod totals;
 
 pub use input::{HostPort, Input, ModelError, Options, Steering};
 pub use load::{Load, LoadError};
+pub use plane::{Action, Arrival, DataPlane};
 pub use report::{
     Bottleneck, Energy, Latency, NodeLoad, NodeReport, Report, Resource, Sample, ServiceReport,
     Span, Step,
 };
 pub use simulator::{Controller, NoController, Run, Simulator};
-pub use sweep::{Point, Sweep, sweep};
+pub use sweep::{Point, Sweep, sweep, sweep_with};

@@ -161,10 +161,13 @@ impl Paths {
 impl Simulator {
     fn bytes(&self, id: u32) -> u32 {
         let message = &self.messages[id];
+        if self.plane.is_some() {
+            return wire(message.work);
+        }
         wire(match message.what {
             What::Work | What::Reply => self.model.request_bytes,
             What::Entry => self.model.services[usize::from(message.service)].entry_bytes,
-            What::Ack => 0,
+            What::Ack | What::Datagram => 0,
         })
     }
 

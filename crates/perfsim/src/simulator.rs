@@ -14,6 +14,7 @@ use crate::limits::{MESSAGES_MAX, SPANS_MAX, TICKS};
 use crate::load::{Arrivals, Load};
 use crate::model::Model;
 use crate::paths::Paths;
+use crate::plane::{Action, DataPlane};
 use crate::queue::Queue;
 use crate::report::{NodeLoad, Report, Sample, Span};
 use crate::threads::Threads;
@@ -70,6 +71,11 @@ pub struct Simulator {
     pub(crate) totals: Totals,
     pub(crate) samples: Vec<Sample>,
     pub(crate) spans: Vec<Span>,
+    /// What decides instead of the table of visits, in the full fidelity.
+    pub(crate) plane: Option<Box<dyn DataPlane>>,
+    pub(crate) actions: Vec<Action>,
+    /// Requests that a data plane refused or gave up.
+    pub(crate) refused: u64,
     /// The run ended early because too many messages were in flight.
     pub(crate) overflowed: bool,
     /// Highest number of pending events.
@@ -98,6 +104,9 @@ impl Simulator {
             totals: Totals::new(&model),
             samples: Vec::new(),
             spans: Vec::new(),
+            plane: None,
+            actions: Vec::new(),
+            refused: 0,
             overflowed: false,
             pending_max: 0,
             model,
@@ -108,6 +117,7 @@ impl Simulator {
     /// Runs to the end and reports.
     pub fn run(mut self, controller: &mut dyn Controller) -> Report {
         let end = self.run.duration.0;
+        self.plane(|plane, actions| plane.on_begin(actions));
         self.next_arrival();
         let tick = (end / TICKS).max(1);
         self.schedule(tick, Kind::Tick, 0);
@@ -134,6 +144,10 @@ impl Simulator {
                 Kind::PcieIn | Kind::Deliver => self.accept(event.of),
                 Kind::PcieOut => self.leave(event.of),
                 Kind::Done => self.on_done(event.of),
+                Kind::Wake => {
+                    let (now, node) = (event.time, event.of);
+                    self.plane(|plane, actions| plane.on_wake(now, node, actions));
+                }
                 Kind::Tick => {
                     self.on_tick(controller);
                     self.schedule(event.time + tick, Kind::Tick, 0);
@@ -183,6 +197,11 @@ impl Simulator {
             is_answered: false,
             slot,
         });
+        self.totals.arrived += 1;
+        if self.plane.is_some() {
+            self.on_plane_arrive(request, slot);
+            return self.next_arrival();
+        }
         let id = self.messages.add(Message {
             of: request,
             next: NONE,
@@ -192,7 +211,6 @@ impl Simulator {
             to,
             ..Message::default()
         });
-        self.totals.arrived += 1;
         self.overflowed |= self.messages.len() > MESSAGES_MAX;
         self.ingress(id);
         self.next_arrival();
@@ -207,6 +225,11 @@ impl Simulator {
     /// A message has arrived at its node.
     pub(crate) fn accept(&mut self, id: u32) {
         let message = &self.messages[id];
+        if message.what == What::Datagram {
+            let (now, node, token) = (self.now, message.to, message.shard);
+            self.messages.remove(id);
+            return self.plane(|plane, actions| plane.on_datagram(now, node, token, actions));
+        }
         if message.what != What::Ack {
             return self.enqueue(id);
         }
@@ -221,6 +244,9 @@ impl Simulator {
 
     /// A thread has run a message.
     pub(crate) fn handled(&mut self, id: u32) {
+        if self.plane.is_some() {
+            return self.on_plane_done(id);
+        }
         match self.messages[id].what {
             What::Work => {
                 let shard = self.model.shards[self.messages[id].shard as usize];
@@ -247,7 +273,7 @@ impl Simulator {
                 (entry.from, entry.to) = (entry.to, entry.from);
                 self.send(id);
             }
-            What::Ack | What::Reply => {}
+            What::Ack | What::Reply | What::Datagram => {}
         }
     }
 
@@ -312,6 +338,12 @@ impl Simulator {
         }
         let request = &mut self.requests[of];
         request.latency = (at as i64 - request.start) as u64;
+        self.close(of);
+    }
+
+    /// A message of a request is over.
+    pub(crate) fn close(&mut self, of: u32) {
+        let request = &mut self.requests[of];
         request.open -= 1;
         if request.open == 0 {
             self.finish(of);
@@ -322,6 +354,10 @@ impl Simulator {
     fn finish(&mut self, of: u32) {
         let request = self.requests[of];
         self.requests.remove(of);
+        if request.latency == u64::MAX {
+            self.totals.other_weight_nj += request.weight_nj;
+            return;
+        }
         self.totals.done += 1;
         if request.start < self.run.warm_up.0 as i64 {
             self.totals.other_weight_nj += request.weight_nj;

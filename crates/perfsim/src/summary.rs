@@ -71,7 +71,7 @@ impl Simulator {
             let growth = self.requests.len() as f64 - in_flight as f64;
             growth > GROWTH_MAX * arrived + 4.0 * arrived.sqrt()
         });
-        self.overflowed || grows || utilisation >= SATURATED_USE
+        self.overflowed || self.refused > 0 || grows || utilisation >= SATURATED_USE
     }
 
     fn bottleneck(&self, end: &Mark, seconds: f64) -> Bottleneck {

@@ -58,6 +58,13 @@ pub struct Sweep {
 /// Runs at many rates. `run` gives length and seed; its load does not matter. Runs are shorter where the
 /// rate is high.
 pub fn sweep(input: &Input<'_>, run: &Run) -> Result<Sweep, ModelError> {
+    sweep_with(run, |run| {
+        Ok(Simulator::new(input, run)?.run(&mut NoController))
+    })
+}
+
+/// The same with runs of any fidelity.
+pub fn sweep_with<E>(run: &Run, one: impl Fn(Run) -> Result<Report, E>) -> Result<Sweep, E> {
     let at = |rate: f64, requests: f64| {
         let length =
             ((requests / rate * 1e9) as u64).clamp(1_000_000, run.duration.0.max(1_000_000));
@@ -69,7 +76,7 @@ pub fn sweep(input: &Input<'_>, run: &Run) -> Result<Sweep, ModelError> {
             spans: false,
             ..run.clone()
         };
-        Ok::<_, ModelError>(Simulator::new(input, run)?.run(&mut NoController))
+        one(run)
     };
     let (mut low, mut high) = (0.0, RATE_FIRST_RPS);
     while high < RATE_MAX_RPS && !at(high, REQUESTS_SEARCH)?.saturated {

@@ -349,10 +349,13 @@ impl Simulator {
         let service = usize::from(message.service);
         self.totals.weight_nj[node * services + service] += weight;
         let request = match message.what {
-            What::Work => message.of,
-            What::Entry | What::Ack | What::Reply => self.messages[message.of].of,
+            What::Entry if self.plane.is_none() => self.messages[message.of].of,
+            _ => message.of,
         };
-        self.requests[request].weight_nj += weight;
+        match request {
+            NONE => self.totals.other_weight_nj += weight,
+            request => self.requests[request].weight_nj += weight,
+        }
         if message.what == What::Work {
             self.totals.handled[service] += 1;
             self.totals.sojourn_ns[service] += (self.now - message.entered) as f64;

@@ -6,6 +6,7 @@ mod state;
 use crate::commands::chaos;
 use crate::commands::demo::Stage;
 use crate::commands::load;
+use crate::commands::twin;
 use crate::documents::{Sources, builtin, flows, modules};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
@@ -143,11 +144,13 @@ fn simulator(sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Fail
     let dir = sources.profiles.as_deref();
     let profiles = builtin::profiles(dir.or(settings.file.profiles.as_deref()))?.by_name;
     let visits = flows::visits(&app).expect("the page of flows has the built-in application");
-    Ok(e3_bench::sim::run(&e3_bench::sim::Thermostats {
+    let mut figures = e3_bench::sim::run(&e3_bench::sim::Thermostats {
         app: &app,
         profiles: &profiles,
         visits: &visits,
-    }))
+    });
+    figures.extend(twin::figures("iot-ts", sources, settings)?);
+    Ok(figures)
 }
 
 /// Runs the program that measures, which is beside this one.
