@@ -1,9 +1,9 @@
 //! The nodes of the full fidelity: workers, the shards' collections, and the datagrams and runs that the simulator
 //! moves by number.
 //!
-//! A datagram with log entries waits at its backup until hardware threads have applied them, and those behind it
-//! from the same node wait too, as behind one that a single core takes. Everything else that a worker
-//! does takes no time: the profiles' service times contain receiving and sending.
+//! A log entry waits at its backup until the hardware thread of the shard has applied it; then the worker gets it, in
+//! a datagram of its own. Everything else that a worker does takes no time: the profiles' service times
+//! contain receiving and sending.
 
 use crate::SimulateError;
 use crate::boot::{self, BEGIN, client_address, node_address, node_of};
@@ -12,15 +12,15 @@ use crate::stub::{self, Stub};
 use e3_collections::State;
 use e3_dataplane::{Output, Worker};
 use e3_invocation::{Completion, Invocation, Outcome};
-use e3_model::{Address, Formats, Nanos, ServiceId, ShardKey, Slot, Timestamp};
+use e3_model::{Address, Format, Formats, Nanos, ServiceId, ShardKey, Slot, Timestamp};
 use e3_perfsim::{Action, Arrival, DataPlane, Input};
 use e3_random::Random;
 use e3_wire::client::ClientFrame;
-use e3_wire::datagram::{Kind, open};
+use e3_wire::datagram::{HEADER_LEN, Kind, open, seal};
 use e3_wire::entry::{Outcome as Answered, Replicated};
 use e3_wire::frame::{Ends, Frame};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// A number in a table whose places are used again.
@@ -65,24 +65,13 @@ enum Work {
         key: ShardKey,
         invocation: Box<Invocation>,
     },
-    /// Of an entry at a backup, by the number of its datagram among those from that node.
-    Entry { from: u32, number: u64 },
-}
-
-/// A datagram that has arrived and waits for its entries.
-#[derive(Debug)]
-struct Inbound {
-    number: u64,
-    bytes: Vec<u8>,
-    entries: u32,
+    /// Of an entry at a backup: where it comes from, and its datagram.
+    Entry { from: Address, bytes: Vec<u8> },
 }
 
 struct Node {
     worker: Worker,
     states: BTreeMap<ShardKey, Rc<RefCell<State>>>,
-    /// By sending node: datagrams in order.
-    inbox: BTreeMap<u32, VecDeque<Inbound>>,
-    arrived: u64,
     wake_at: Timestamp,
 }
 
@@ -91,6 +80,8 @@ pub(crate) struct Nodes {
     nodes: Vec<Node>,
     stubs: Vec<Stub>,
     answered_by: Option<ServiceId>,
+    /// The cluster's.
+    format: Format,
     requests: Requests,
     /// By shard of the ingress service: the node of its primary.
     ingress: Vec<u32>,
@@ -127,13 +118,12 @@ impl Nodes {
         let node = |worker| Node {
             worker,
             states: BTreeMap::new(),
-            inbox: BTreeMap::new(),
-            arrived: 0,
             wake_at: Timestamp::MAX,
         };
         let mut nodes = Nodes {
             stubs: stubs.collect(),
             answered_by: input.options.answered_by,
+            format: cluster.control.format,
             requests: Requests::new(cluster.app, input.request_bytes),
             ingress,
             nodes: cluster.workers.into_iter().map(node).collect(),
@@ -253,48 +243,51 @@ impl Nodes {
         }
     }
 
-    /// Hands the worker what has arrived and waits for nothing.
-    fn receive(&mut self, now: u64, id: u32, from: u32, actions: &mut Vec<Action>) {
-        let node = &mut self.nodes[id as usize];
-        let Some(inbox) = node.inbox.get_mut(&from) else {
-            return;
+    /// Separates the log entries of a datagram from the rest of it: the runs that apply them, and the rest.
+    fn separate(&mut self, id: u32, from: Address, bytes: Vec<u8>) -> (Vec<Action>, Vec<u8>) {
+        let Ok((header, mut reader)) = open(Formats::PROGRAM, &bytes) else {
+            return (Vec::new(), bytes);
         };
-        while let Some(first) = inbox.front()
-            && first.entries == 0
-        {
-            node.worker
-                .handle_datagram(time(now), node_address(from), &first.bytes);
-            inbox.pop_front();
+        if header.kind != Kind::Peer {
+            return (Vec::new(), bytes);
         }
-        self.turn(now, id, actions);
-    }
-
-    /// Runs of the entries that a datagram brings.
-    fn entries(&mut self, id: u32, from: u32, number: u64, bytes: &[u8]) -> Vec<Action> {
-        let Ok((header, mut reader)) = open(Formats::PROGRAM, bytes) else {
-            return Vec::new();
+        let datagram = |frame: Option<&Frame<'_>>| {
+            let mut out = Vec::new();
+            header.encode(&mut out);
+            if let Some(frame) = frame {
+                frame.encode(&mut out);
+            }
+            out
         };
-        let mut runs = Vec::new();
-        while header.kind == Kind::Peer
-            && let Ok(frame) = Frame::decode(&mut reader)
-        {
-            let Frame::Data { link, body, .. } = frame else {
-                continue;
-            };
-            if let Ends::Replication { service, shard, .. } = link.ends
+        let (mut runs, mut rest) = (Vec::new(), datagram(None));
+        while let Ok(frame) = Frame::decode(&mut reader) {
+            if let Frame::Data { link, body, .. } = &frame
+                && let Ends::Replication { service, shard, .. } = link.ends
                 && let Ok(Replicated::Entry(entry)) = Replicated::decode(body)
             {
+                let mut bytes = datagram(Some(&frame));
+                seal(self.format, &mut bytes);
                 runs.push(Action::Run {
                     node: id,
                     service: service.0,
                     shard: shard.0,
                     is_backup: true,
                     request: self.requests.number(entry.id.request.seq),
-                    token: self.work.add(Work::Entry { from, number }),
+                    token: self.work.add(Work::Entry { from, bytes }),
                 });
+            } else {
+                frame.encode(&mut rest);
             }
         }
-        runs
+        if runs.is_empty() {
+            return (runs, bytes);
+        }
+        if rest.len() == HEADER_LEN {
+            rest.clear();
+        } else {
+            seal(self.format, &mut rest);
+        }
+        (runs, rest)
     }
 
     /// A handler has run.
@@ -338,40 +331,24 @@ impl DataPlane for Nodes {
 
     fn on_datagram(&mut self, now: u64, node: u32, token: u32, actions: &mut Vec<Action>) {
         let (from, bytes) = self.datagrams.take(token);
-        let Some(peer) = node_of(from) else {
-            let worker = &mut self.nodes[node as usize].worker;
-            worker.handle_datagram(time(now), from, &bytes);
-            return self.turn(now, node, actions);
-        };
-        let at = &mut self.nodes[node as usize];
-        at.arrived += 1;
-        let number = at.arrived;
-        let runs = self.entries(node, peer, number, &bytes);
-        let inbound = Inbound {
-            number,
-            bytes,
-            entries: runs.len() as u32,
-        };
-        let at = &mut self.nodes[node as usize];
-        at.inbox.entry(peer).or_default().push_back(inbound);
+        let (runs, rest) = self.separate(node, from, bytes);
         actions.extend(runs);
-        self.receive(now, node, peer, actions);
+        if !rest.is_empty() {
+            let worker = &mut self.nodes[node as usize].worker;
+            worker.handle_datagram(time(now), from, &rest);
+            self.turn(now, node, actions);
+        }
     }
 
     fn on_done(&mut self, now: u64, node: u32, token: u32, actions: &mut Vec<Action>) {
         match self.work.take(token) {
-            Work::Handler { key, invocation } => {
-                self.complete(now, node, key, *invocation);
-                self.turn(now, node, actions);
-            }
-            Work::Entry { from, number } => {
-                let inbox = self.nodes[node as usize].inbox.entry(from).or_default();
-                if let Some(waiting) = inbox.iter_mut().find(|i| i.number == number) {
-                    waiting.entries -= 1;
-                }
-                self.receive(now, node, from, actions);
+            Work::Handler { key, invocation } => self.complete(now, node, key, *invocation),
+            Work::Entry { from, bytes } => {
+                let worker = &mut self.nodes[node as usize].worker;
+                worker.handle_datagram(time(now), from, &bytes);
             }
         }
+        self.turn(now, node, actions);
     }
 
     fn on_wake(&mut self, now: u64, node: u32, actions: &mut Vec<Action>) {

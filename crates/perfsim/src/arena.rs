@@ -31,6 +31,8 @@ pub(crate) enum What {
     Entry,
     /// The acknowledgement of a backup.
     Ack,
+    /// An answer on its way to the node that took the request.
+    Back,
     /// The answer to a client.
     Reply,
     /// A datagram of a data plane: its number is in `shard`, its size in `work`.

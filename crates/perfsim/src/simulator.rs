@@ -230,8 +230,10 @@ impl Simulator {
             self.messages.remove(id);
             return self.plane(|plane, actions| plane.on_datagram(now, node, token, actions));
         }
-        if message.what != What::Ack {
-            return self.enqueue(id);
+        match message.what {
+            What::Back => return self.send_answer(id),
+            What::Ack => {}
+            _ => return self.enqueue(id),
         }
         let waiting = message.of;
         self.messages.remove(id);
@@ -273,7 +275,7 @@ impl Simulator {
                 (entry.from, entry.to) = (entry.to, entry.from);
                 self.send(id);
             }
-            What::Ack | What::Reply | What::Datagram => {}
+            What::Ack | What::Back | What::Reply | What::Datagram => {}
         }
     }
 
@@ -309,11 +311,7 @@ impl Simulator {
         if !request.is_answered && (answers || request.open == 0) {
             request.is_answered = true;
             request.open += 1;
-            let answer = &mut self.messages[id];
-            answer.what = What::Reply;
-            answer.from = message.to;
-            answer.to = slot.into();
-            return self.depart(id);
+            return self.send_answer(id);
         }
         let is_over = request.open == 0;
         self.messages.remove(id);
@@ -322,11 +320,22 @@ impl Simulator {
         }
     }
 
-    /// The node of the ingress shard of a message's request.
-    pub(crate) fn ingress_node(&self, id: u32) -> u32 {
+    /// The answer goes to the node that took the request, which answers the client.
+    fn send_answer(&mut self, id: u32) {
         let slot = self.requests[self.messages[id].of].slot;
         let shard = self.shard(self.model.ingress, slot);
-        self.model.shards[shard as usize].primary.node
+        let ingress = self.model.shards[shard as usize].primary.node;
+        let answer = &mut self.messages[id];
+        answer.from = answer.to;
+        if answer.from == ingress {
+            answer.what = What::Reply;
+            answer.to = slot.into();
+            self.depart(id);
+        } else {
+            answer.what = What::Back;
+            answer.to = ingress;
+            self.send(id);
+        }
     }
 
     /// The answer of a request has left its last node and reaches the client at a time.

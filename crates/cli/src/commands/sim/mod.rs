@@ -16,9 +16,9 @@ use e3_hardware::interconnect::Interconnect;
 use e3_hardware::service_time::ServiceTimeError;
 use e3_model::document::check_fit;
 use e3_model::{Application, Nanos, Profile, Topology};
+use e3_fullsim::{SimulateError, simulate, sweep};
 use e3_perfsim::{
-    HostPort, Input, Load, ModelError, NoController, Options, Report, Run, Simulator, Steering,
-    Sweep, sweep,
+    HostPort, Input, Load, ModelError, NoController, Options, Report, Run, Steering, Sweep,
 };
 use e3_placement::{Cluster, Placement, Request};
 use e3_power::IdleServers;
@@ -60,6 +60,9 @@ pub struct Sim {
     /// Part of the run before it is measured [default: a tenth]
     #[arg(long, value_parser = duration)]
     pub warm_up: Option<Duration>,
+    /// How closely nodes are simulated: fast, by the table of visits, or full, by the product's data plane
+    #[arg(long, value_enum, default_value_t = Fidelity::Fast)]
+    pub fidelity: Fidelity,
     /// The same seed gives the same bytes
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -113,6 +116,25 @@ pub struct Switches {
     /// Another value for a parameter that is a guess
     #[arg(long = "guess", value_name = "NAME=VALUE")]
     pub guesses: Vec<String>,
+}
+
+/// How closely nodes are simulated.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fidelity {
+    /// Messages by the table of visits
+    Fast,
+    /// The product's data plane
+    Full,
+}
+
+impl From<Fidelity> for e3_fullsim::Fidelity {
+    fn from(fidelity: Fidelity) -> e3_fullsim::Fidelity {
+        match fidelity {
+            Fidelity::Fast => e3_fullsim::Fidelity::Fast,
+            Fidelity::Full => e3_fullsim::Fidelity::Full,
+        }
+    }
 }
 
 /// Links between servers.
@@ -207,6 +229,8 @@ pub struct SimView {
     pub overcommitted: usize,
     /// Where the messages per request come from.
     pub visits_from: String,
+    /// How closely nodes are simulated.
+    pub fidelity: Fidelity,
     /// The prediction.
     #[serde(flatten)]
     pub report: Report,
@@ -221,6 +245,8 @@ pub struct SweepView {
     pub topology: String,
     /// Placer.
     pub placer: String,
+    /// How closely nodes are simulated.
+    pub fidelity: Fidelity,
     /// The curve.
     #[serde(flatten)]
     pub sweep: Sweep,
@@ -323,12 +349,14 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
             app: subject.app.name.clone(),
             topology: subject.topology.name.clone(),
             placer: subject.placer.placer.clone(),
-            sweep: sweep(&subject.input(), &run).map_err(|e| refused(&e))?,
+            fidelity: args.fidelity,
+            sweep: sweep(args.fidelity.into(), &subject.input(), &run).map_err(|e| refused(&e))?,
         };
         return output::show(format, &view, || view::sweep(&view, settings.paint()));
     }
-    let simulator = Simulator::new(&subject.input(), run).map_err(|e| refused(&e))?;
-    let report = simulator.run(&mut NoController);
+    let fidelity = args.fidelity.into();
+    let report = simulate(fidelity, &subject.input(), run, &mut NoController);
+    let report = report.map_err(|e| refused(&e))?;
     if let Some(path) = &args.trace {
         files::trace(path, &subject.app, &subject.topology, &report)?;
     }
@@ -341,13 +369,17 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
         placer: subject.placer.placer.clone(),
         overcommitted: subject.placement.overcommitted().count(),
         visits_from: subject.visits_from.clone(),
+        fidelity: args.fidelity,
         report,
     };
     output::show(format, &view, || view::run(&view, settings.paint()))
 }
 
-fn refused(error: &ModelError) -> Failure {
+fn refused(error: &SimulateError) -> Failure {
     let failure = Failure::new(Exit::Input, error);
+    let SimulateError::Model(error) = error else {
+        return failure;
+    };
     let measure = "measure the service with e3 profile, and name the directory with --profiles";
     match error {
         ModelError::ServiceTime {
