@@ -44,7 +44,10 @@ fn the_full_fidelity_answers_with_the_same_report() {
         e3.json(&[&words[..], &["--fidelity", fidelity]].concat())
     };
     let (fast, full) = (of("fast"), of("full"));
-    assert_eq!((&fast["fidelity"], &full["fidelity"]), (&"fast".into(), &"full".into()));
+    assert_eq!(
+        (&fast["fidelity"], &full["fidelity"]),
+        (&"fast".into(), &"full".into())
+    );
     let fields = |view: &serde_json::Value| -> Vec<String> {
         view.as_object().unwrap().keys().cloned().collect()
     };

@@ -70,10 +70,6 @@ pub fn simulate(
 }
 
 /// Runs at many rates and finds the knee.
-pub fn sweep(
-    fidelity: Fidelity,
-    input: &Input<'_>,
-    run: &Run,
-) -> Result<Sweep, SimulateError> {
+pub fn sweep(fidelity: Fidelity, input: &Input<'_>, run: &Run) -> Result<Sweep, SimulateError> {
     sweep_with(run, |run| simulate(fidelity, input, run, &mut NoController))
 }

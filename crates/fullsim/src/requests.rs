@@ -50,7 +50,10 @@ impl Requests {
             is_answered: false,
         };
         self.open.insert(self.last, open);
-        let oldest = self.open.first_key_value().map_or(self.last, |(seq, _)| *seq);
+        let oldest = self
+            .open
+            .first_key_value()
+            .map_or(self.last, |(seq, _)| *seq);
         let frame = ClientFrame::Request(Request {
             app: self.app,
             id: RequestId {

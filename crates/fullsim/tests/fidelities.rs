@@ -46,7 +46,9 @@ fn scene(app: &str, topology: &str, profiles: BTreeMap<String, Profile>, visits:
     let topology = parse_topology("topology", topology).unwrap();
     let request = Request::new(&app, &profiles);
     let placer = by_name("spread").unwrap();
-    let placement = placer.place(&request, &mut Cluster::new(&topology)).unwrap();
+    let placement = placer
+        .place(&request, &mut Cluster::new(&topology))
+        .unwrap();
     Scene {
         placement,
         visits: visits.to_vec(),
@@ -107,19 +109,102 @@ impl Scene {
     }
 }
 
+/// Part by which two figures may differ.
+const NEAR: f64 = 0.05;
+
+#[track_caller]
+fn near(what: &str, fast: f64, full: f64) {
+    let part = fast / full - 1.0;
+    assert!(
+        part.abs() < NEAR,
+        "{what}: fast {fast}, full {full}: {part:+.3}"
+    );
+}
+
+/// The rate with the highest throughput over mean latency: that of the least-squares parabola through the points, on
+/// logarithmic scales, whose rates are as far apart to the left as to the right of the middle one.
+fn knee(scene: &Scene, fidelity: Fidelity, middle_rps: f64) -> f64 {
+    let steps = [-2.0, -1.0, 0.0, 1.0, 2.0];
+    let (mut linear, mut square) = (0.0, 0.0);
+    for step in steps {
+        let rate = middle_rps * f64::powf(1.12, step);
+        let report = scene.run(fidelity, rate, 10_000.0);
+        let power = (report.achieved_rps / report.latency.avg_us).ln();
+        // Orthogonal polynomials on five points.
+        linear += power * step / 10.0;
+        square += power * (step * step - 2.0) / 14.0;
+    }
+    assert!(square < 0.0, "throughput over latency has a maximum");
+    middle_rps * f64::powf(1.12, -linear / (2.0 * square))
+}
+
 #[test]
-fn look() {
-    for (name, scene, top) in [
-        ("chain beefy", chain(BEEFY), 88_000.0),
-        ("chain type1", chain(TYPE1), 78_000.0),
-        ("iot-ts", thermostats(), 74_000.0),
-    ] {
-        for part in [0.1, 0.3, 0.5, 0.65, 0.8] {
-            let rate = top * part;
-            for fidelity in [Fidelity::Fast, Fidelity::Full] {
-                let r = scene.run(fidelity, rate, 20_000.0);
-                println!("{name} {part} {fidelity:?}: {:.0}/s avg {:.1} p50 {:.1} p99 {:.1} uJ {:.1} sat {}", r.achieved_rps, r.latency.avg_us, r.latency.p50_us, r.latency.p99_us, r.joules_per_request.unwrap_or(0.0)*1e6, r.saturated);
-            }
+fn both_fidelities_agree_on_a_chain_with_backups() {
+    for (topology, name) in [(BEEFY, "hosts"), (TYPE1, "hosts and SmartNICs")] {
+        let scene = chain(topology);
+        for rate in [8_000.0, 24_000.0] {
+            let run = |fidelity| scene.run(fidelity, rate, 40_000.0);
+            let (fast, full) = (run(Fidelity::Fast), run(Fidelity::Full));
+            let what = |figure: &str| format!("{name} at {rate}/s, {figure}");
+            near(&what("p50"), fast.latency.p50_us, full.latency.p50_us);
+            near(&what("p99"), fast.latency.p99_us, full.latency.p99_us);
+            let joules = |r: &Report| r.joules_per_request.unwrap();
+            near(&what("joules"), joules(&fast), joules(&full));
+            assert!(!fast.saturated && !full.saturated, "{name} at {rate}/s");
         }
     }
+}
+
+#[test]
+fn both_fidelities_find_the_same_knee() {
+    let scene = chain(BEEFY);
+    let of = |fidelity| knee(&scene, fidelity, 65_000.0);
+    near("knee", of(Fidelity::Fast), of(Fidelity::Full));
+}
+
+#[test]
+fn both_fidelities_agree_on_the_thermostats() {
+    let scene = thermostats();
+    let run = |fidelity| scene.run(fidelity, 20_000.0, 10_000.0);
+    let (fast, full) = (run(Fidelity::Fast), run(Fidelity::Full));
+    near("p50", fast.latency.p50_us, full.latency.p50_us);
+    let joules = |r: &Report| r.joules_per_request.unwrap();
+    near("joules", joules(&fast), joules(&full));
+    let handled = |r: &Report| {
+        r.services
+            .iter()
+            .map(|s| s.messages_per_request)
+            .sum::<f64>()
+    };
+    near("messages", handled(&fast), handled(&full));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_report() {
+    let scene = chain(TYPE1);
+    let run = || scene.run(Fidelity::Full, 20_000.0, 1_000.0);
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn a_load_beyond_the_capacity_is_saturated_in_both() {
+    let scene = chain(BEEFY);
+    for fidelity in [Fidelity::Fast, Fidelity::Full] {
+        let report = scene.run(fidelity, 200_000.0, 5_000.0);
+        assert!(
+            report.saturated && report.achieved_rps < 120_000.0,
+            "{fidelity:?}"
+        );
+    }
+}
+
+#[test]
+fn a_stateful_service_may_answer_before_the_last_message() {
+    let mut scene = chain(BEEFY);
+    let p50 = |scene: &Scene, fidelity| scene.run(fidelity, 8_000.0, 5_000.0).latency.p50_us;
+    let last = p50(&scene, Fidelity::Full);
+    scene.options.answered_by = Some(e3_model::ServiceId(1));
+    let (fast, full) = (p50(&scene, Fidelity::Fast), p50(&scene, Fidelity::Full));
+    near("p50", fast, full);
+    assert!(full < last * 0.8, "{full} {last}");
 }

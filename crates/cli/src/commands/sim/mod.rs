@@ -12,11 +12,11 @@ use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output};
 use crate::ui::values::duration;
 use clap::{Args, ValueEnum};
+use e3_fullsim::{SimulateError, simulate, sweep};
 use e3_hardware::interconnect::Interconnect;
 use e3_hardware::service_time::ServiceTimeError;
 use e3_model::document::check_fit;
 use e3_model::{Application, Nanos, Profile, Topology};
-use e3_fullsim::{SimulateError, simulate, sweep};
 use e3_perfsim::{
     HostPort, Input, Load, ModelError, NoController, Options, Report, Run, Steering, Sweep,
 };
