@@ -162,7 +162,7 @@ impl Cluster {
             }
             now += BOOT_STEP;
         }
-        // What is still under way arrives as the run begins.
+        // What is still in flight arrives as the run begins.
         for (to, from, bytes) in wire {
             self.workers[to as usize].handle_datagram(BEGIN, from, &bytes);
         }

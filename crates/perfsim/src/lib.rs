@@ -9,6 +9,7 @@
 //! Nothing here reads a clock. The same input and seed give the same bytes.
 
 mod arena;
+mod drive;
 mod energy;
 mod event;
 mod input;
