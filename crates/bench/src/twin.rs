@@ -5,11 +5,6 @@
 use crate::{Better, Figure};
 use serde::Serialize;
 
-/// What `e3 bench sim` runs for these figures.
-pub const ABOUT: &str = "\
-The twin: the thermostat application on one node with one core, in processes of this machine and in the simulator. \
-The simulator knows services alone and bare services only, as in `e3 twin`.";
-
 /// Knee: highest error.
 const KNEE_AIM: f64 = 0.15;
 /// Median latency: highest error.

@@ -37,6 +37,28 @@ fn a_prediction_has_rate_latency_and_joules_and_the_same_bytes_each_time() {
 }
 
 #[test]
+fn the_full_fidelity_answers_with_the_same_report() {
+    let e3 = E3::new();
+    let of = |fidelity: &str| {
+        let words = ["sim", "iot-ts", "--load", "5000", "--duration", "100ms"];
+        e3.json(&[&words[..], &["--fidelity", fidelity]].concat())
+    };
+    let (fast, full) = (of("fast"), of("full"));
+    assert_eq!(
+        (&fast["fidelity"], &full["fidelity"]),
+        (&"fast".into(), &"full".into())
+    );
+    let fields = |view: &serde_json::Value| -> Vec<String> {
+        view.as_object().unwrap().keys().cloned().collect()
+    };
+    assert_eq!(fields(&fast), fields(&full));
+    let joules = |view: &serde_json::Value| view["joules_per_request"].as_f64().unwrap();
+    let ratio = joules(&full) / joules(&fast);
+    assert!((0.95..1.05).contains(&ratio), "{ratio}");
+    assert_ne!(fast["events"], full["events"]);
+}
+
+#[test]
 fn a_sweep_finds_the_knee() {
     let e3 = E3::new();
     let view = e3.json(&["sim", "nfv-fin", "--sweep", "--duration", "20ms"]);

@@ -1,11 +1,10 @@
 //! A node is sent what concerns it, and nothing else.
 
-
+use crate::script::{APP, KEY, Script};
 use e3_control::{Command, Plans};
 use e3_model::plan::{NodeEvent, NodePlan};
 use e3_model::plan_change::PlanChange;
 use e3_model::{AppId, NodeId};
-use crate::script::{APP, KEY, Script};
 use std::collections::BTreeSet;
 
 /// What nodes are sent by a controller.

@@ -1,14 +1,13 @@
 //! The orchestrator follows the load: instances move to where the present rate needs less energy, and
 //! to where it is carried at all. Nothing flaps.
 
-
+use crate::load::{Cluster, HOST, Work, cluster};
+use crate::script;
 use e3_control::Command;
 use e3_model::event::{Event, EventKind as K};
 use e3_model::orchestrator::{OrchestratorMode, OrchestratorSettings};
 use e3_model::{AppId, NodeId, Timestamp};
 use e3_testkit::{Random, seeds};
-use crate::load::{Cluster, HOST, Work, cluster};
-use crate::script;
 use std::collections::BTreeSet;
 
 /// Of two services with 24 shards each, whose requests take 10 us on a core.

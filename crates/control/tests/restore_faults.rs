@@ -1,13 +1,12 @@
 //! Restoring into an emptied application, under its own name, while nodes fail: each shard begins with its state once, or
 //! with it again; none serves before all its copies have it.
 
-
+use crate::script::{APP, Script};
 use e3_control::{Applied, Command, CommandError};
 use e3_model::backup::{Part, Restored};
 use e3_model::document::parse_application;
 use e3_model::plan::{NodeEvent, ShardPlan};
 use e3_model::{AppId, Nanos, NodeId, ShardKey, Timestamp};
-use crate::script::{APP, Script};
 use std::collections::BTreeMap;
 
 const NAME: &str = "two-services";

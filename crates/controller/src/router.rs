@@ -4,8 +4,8 @@ use crate::access::Gate;
 use crate::openapi::openapi;
 use crate::shared::Shared;
 use crate::{
-    access, apps, audit_route, backups, events, hardware, metrics, node_plan, nodes, operate, orchestrator,
-    pending, secrets, tokens,
+    access, apps, audit_route, backups, events, hardware, metrics, node_plan, nodes, operate,
+    orchestrator, pending, secrets, tokens,
 };
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;

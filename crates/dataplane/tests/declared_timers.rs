@@ -1,6 +1,5 @@
 //! Timers that a manifest declares: they are set once, fire once at each of their times, and follow the manifest.
 
-
 use crate::common::manifests::ONE;
 use crate::common::{Cluster, shard};
 use e3_collections::Txn;

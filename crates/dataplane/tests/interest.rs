@@ -1,7 +1,6 @@
 //! Requests at a node that has no routes of the application: they wait until it has, or are refused so
 //! that the client asks another node, and each takes effect once.
 
-
 use crate::common::{APP, Cluster, key_of, shard};
 use e3_model::{Nanos, Timestamp};
 use e3_wire::entry::Outcome;

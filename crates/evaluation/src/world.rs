@@ -212,11 +212,10 @@ impl World<'_> {
     /// The curve of latency against throughput.
     pub fn sweep(&self, case: &Case<'_>) -> Result<Sweep, EvaluationError> {
         let placement = self.place(case)?;
-        let sweep = sweep_with(
-            &input(case, &placement),
-            &self.run(1.0, RUN_MAX),
-            self.effort(),
-        );
+        let input = input(case, &placement);
+        let sweep = sweep_with(&self.run(1.0, RUN_MAX), self.effort(), |run| {
+            Ok(Simulator::new(&input, run)?.run(&mut NoController))
+        });
         sweep.map_err(|e| refused(case, e))
     }
 

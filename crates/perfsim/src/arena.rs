@@ -11,7 +11,7 @@ pub(crate) struct Request {
     pub start: i64,
     /// Weight of its work so far in nanojoules; see [`crate::energy`].
     pub weight_nj: f64,
-    /// Latency, when it is answered.
+    /// Latency, when it is answered; the highest number if it was refused.
     pub latency: u64,
     /// Messages in flight, the answer included.
     pub open: u32,
@@ -33,12 +33,16 @@ pub(crate) enum What {
     Entry,
     /// The acknowledgement of a backup.
     Ack,
+    /// An answer on its way to the node that took the request.
+    Back,
     /// The answer to a client.
     Reply,
     /// A part of the state of a shard that is copied.
     Chunk,
     /// What a thread of a node that has failed was running.
     Ghost,
+    /// A datagram of a data plane: its number is in `shard`, its size in `work`.
+    Datagram,
 }
 
 /// A message.
@@ -59,7 +63,7 @@ pub(crate) struct Message {
     pub work: u32,
     /// Service.
     pub service: u16,
-    /// Node that sends it.
+    /// Node that sends it; of a run that a data plane asked for, its number there.
     pub from: u32,
     /// Node that gets it.
     pub to: u32,

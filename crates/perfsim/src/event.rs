@@ -30,9 +30,11 @@ pub(crate) enum Kind {
     Chunk,
     /// The primary of a shard that moved serves.
     Resume,
+    /// The data plane of a node wants to be called.
+    Wake,
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     Kind::Arrive,
     Kind::Switch,
     Kind::Port,
@@ -46,6 +48,7 @@ const KINDS: [Kind; 13] = [
     Kind::Resend,
     Kind::Chunk,
     Kind::Resume,
+    Kind::Wake,
 ];
 const KIND_BITS: u32 = 4;
 

@@ -78,7 +78,9 @@ impl Simulator {
         let message = self.messages[id];
         let primary = self.model.shards[message.shard as usize].primary.node;
         match message.what {
-            What::Work | What::Reply if self.is_too_late(message.of) => self.give_up(id),
+            What::Work | What::Back | What::Reply if self.is_too_late(message.of) => {
+                self.give_up(id);
+            }
             What::Work => {
                 self.messages[id].to = primary;
                 if message.is_from_client {
@@ -90,14 +92,16 @@ impl Simulator {
                 }
                 self.send(id);
             }
-            What::Reply => {
-                if self.outages.is_down(message.from) {
-                    self.messages[id].from = primary;
+            What::Back | What::Reply => {
+                let from = match self.outages.is_down(message.from) {
+                    true => primary,
+                    false => message.from,
+                };
+                if self.outages.is_down(from) {
+                    return self.lose(id);
                 }
-                match self.outages.is_down(self.messages[id].from) {
-                    true => self.lose(id),
-                    false => self.depart(id),
-                }
+                self.messages[id].to = from;
+                self.send_answer(id);
             }
             What::Entry => self.resend_entry(id, message.to),
             What::Ack => self.resend_entry(id, message.from),
@@ -105,7 +109,7 @@ impl Simulator {
                 self.messages.remove(id);
                 self.schedule(self.now, Kind::Chunk, message.of);
             }
-            What::Ghost => {}
+            What::Ghost | What::Datagram => {}
         }
     }
 

@@ -13,6 +13,7 @@ mod arena;
 mod check;
 mod control;
 mod draining;
+mod drive;
 mod energy;
 mod event;
 mod failing;
@@ -25,6 +26,7 @@ mod measure;
 mod model;
 mod moves;
 mod paths;
+mod plane;
 mod queue;
 mod report;
 mod services;
@@ -39,6 +41,7 @@ pub use control::{Action, Controller, Heartbeat, InstanceCount, NoController, Ou
 pub use faults::{Failing, Fault};
 pub use input::{HostPort, Input, ModelError, Options, Steering};
 pub use load::{Load, LoadError};
+pub use plane::{Arrival, DataPlane, NodeAction};
 pub use report::{
     Bottleneck, Disruption, Energy, NodeLoad, NodeReport, Report, Resource, Sample, ServiceReport,
     Span, Step,

@@ -272,16 +272,6 @@ impl Model {
         self.backups.extend(backups);
     }
 
-    /// Latency of an answer from the node where it is made. On a machine that was measured it passes the
-    /// node of the ingress shard, as in the product.
-    #[inline]
-    pub fn answer_ns(&self, from: u32, ingress: u32) -> u64 {
-        match &self.options.machine {
-            Some(machine) if from != ingress => machine.hop_ns + self.client_ns(ingress),
-            Some(_) | None => self.client_ns(from),
-        }
-    }
-
     /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
         self.nodes.len() * size_of::<Node>()

@@ -110,11 +110,14 @@ impl Paths {
 impl Simulator {
     fn bytes(&self, id: u32) -> u32 {
         let message = &self.messages[id];
+        if self.plane.is_some() {
+            return wire(message.work);
+        }
         wire(match message.what {
-            What::Work | What::Reply => self.model.request_bytes,
+            What::Work | What::Back | What::Reply => self.model.request_bytes,
             What::Entry => self.model.services[usize::from(message.service)].entry_bytes,
             What::Chunk => COPY_PART_BYTES as u32,
-            What::Ack | What::Ghost => 0,
+            What::Ack | What::Ghost | What::Datagram => 0,
         })
     }
 
@@ -190,7 +193,7 @@ impl Simulator {
         let time = (f64::from(bytes) * ns_per_byte).max(card_ns) as u64;
         let left = port.tx.push(self.now, time);
         if what == What::Reply {
-            let reached = left + self.model.answer_ns(from, self.ingress_node(id));
+            let reached = left + self.model.client_ns(from);
             return self.answer(id, reached);
         }
         let (_, us) = self.model.hop(from, to);

@@ -17,6 +17,7 @@ use crate::load::{Arrivals, Load};
 use crate::model::Model;
 use crate::moves::Moves;
 use crate::paths::Paths;
+use crate::plane::{DataPlane, NodeAction};
 use crate::queue::Queue;
 use crate::report::{Report, Sample, Span};
 use crate::threads::Threads;
@@ -63,6 +64,11 @@ pub struct Simulator {
     pub(crate) totals: Totals,
     pub(crate) samples: Vec<Sample>,
     pub(crate) spans: Vec<Span>,
+    /// What decides instead of the table of visits, in the full fidelity.
+    pub(crate) plane: Option<Box<dyn DataPlane>>,
+    pub(crate) actions: Vec<NodeAction>,
+    /// Requests that a data plane refused or gave up.
+    pub(crate) refused: u64,
     /// The run ended early because too many messages were in flight.
     pub(crate) overflowed: bool,
     /// Highest number of pending events.
@@ -94,6 +100,9 @@ impl Simulator {
             totals: Totals::new(&model),
             samples: Vec::new(),
             spans: Vec::new(),
+            plane: None,
+            actions: Vec::new(),
+            refused: 0,
             overflowed: false,
             pending_max: 0,
             model,
@@ -104,6 +113,7 @@ impl Simulator {
     /// Runs to the end and reports.
     pub fn run(mut self, controller: &mut dyn Controller) -> Report {
         let end = self.run.duration.0;
+        self.plane(|plane, actions| plane.on_begin(actions));
         self.next_arrival();
         let tick = (end / TICKS).max(1);
         self.schedule(tick, Kind::Tick, 0);
@@ -136,6 +146,10 @@ impl Simulator {
                 Kind::PcieIn | Kind::Deliver => self.accept(event.of),
                 Kind::PcieOut => self.leave(event.of),
                 Kind::Done => self.on_done(event.of),
+                Kind::Wake => {
+                    let (now, node) = (event.time, event.of);
+                    self.plane(|plane, actions| plane.on_wake(now, node, actions));
+                }
                 Kind::Tick => {
                     self.on_tick(controller);
                     self.schedule(event.time + tick, Kind::Tick, 0);
@@ -198,6 +212,11 @@ impl Simulator {
             slot,
             has_failed: false,
         });
+        self.totals.arrived += 1;
+        if self.plane.is_some() {
+            self.on_plane_arrive(request, slot);
+            return self.next_arrival();
+        }
         let id = self.messages.add(Message {
             of: request,
             next: NONE,
@@ -208,7 +227,6 @@ impl Simulator {
             is_from_client: true,
             ..Message::default()
         });
-        self.totals.arrived += 1;
         self.overflowed |= self.messages.len() > MESSAGES_MAX;
         self.ingress(id);
         self.next_arrival();
@@ -232,6 +250,12 @@ impl Simulator {
                 self.messages.remove(id);
                 self.acknowledge(waiting);
             }
+            What::Back => self.send_answer(id),
+            What::Datagram => {
+                let (now, node, token) = (self.now, message.to, message.shard);
+                self.messages.remove(id);
+                self.plane(|plane, actions| plane.on_datagram(now, node, token, actions));
+            }
             What::Chunk => self.on_copied(id),
             _ => self.enqueue(id),
         }
@@ -248,6 +272,9 @@ impl Simulator {
 
     /// A thread has run a message.
     pub(crate) fn handled(&mut self, id: u32) {
+        if self.plane.is_some() {
+            return self.on_plane_done(id);
+        }
         match self.messages[id].what {
             What::Work => {
                 let shard = self.model.shards[self.messages[id].shard as usize];
@@ -274,7 +301,7 @@ impl Simulator {
                 (entry.from, entry.to) = (entry.to, entry.from);
                 self.send(id);
             }
-            What::Ack | What::Reply | What::Chunk | What::Ghost => {}
+            What::Ack | What::Back | What::Reply | What::Datagram | What::Chunk | What::Ghost => {}
         }
     }
 
@@ -314,21 +341,28 @@ impl Simulator {
         if waits && (answers || request.open == 0) {
             request.is_answered = true;
             request.open += 1;
-            let answer = &mut self.messages[id];
-            answer.what = What::Reply;
-            answer.from = message.to;
-            answer.to = slot.into();
-            return self.depart(id);
+            return self.send_answer(id);
         }
         self.messages.remove(id);
         self.end_if_over(message.of);
     }
 
-    /// The node of the ingress shard of a message's request.
-    pub(crate) fn ingress_node(&self, id: u32) -> u32 {
+    /// The answer goes to the node that took the request, which answers the client.
+    pub(crate) fn send_answer(&mut self, id: u32) {
         let slot = self.requests[self.messages[id].of].slot;
         let shard = self.shard(self.model.ingress, slot);
-        self.model.shards[shard as usize].primary.node
+        let ingress = self.model.shards[shard as usize].primary.node;
+        let answer = &mut self.messages[id];
+        answer.from = answer.to;
+        if answer.from == ingress {
+            answer.what = What::Reply;
+            answer.to = slot.into();
+            self.depart(id);
+        } else {
+            answer.what = What::Back;
+            answer.to = ingress;
+            self.send(id);
+        }
     }
 
     /// The answer of a request has left its last node and reaches the client at a time.
@@ -340,6 +374,12 @@ impl Simulator {
         }
         let request = &mut self.requests[of];
         request.latency = (at as i64 - request.start) as u64;
+        self.close(of);
+    }
+
+    /// A message of a request is over.
+    pub(crate) fn close(&mut self, of: u32) {
+        let request = &mut self.requests[of];
         request.open -= 1;
         self.end_if_over(of);
     }
@@ -358,6 +398,10 @@ impl Simulator {
     fn finish(&mut self, of: u32) {
         let request = self.requests[of];
         self.requests.remove(of);
+        if request.latency == u64::MAX {
+            self.totals.other_weight_nj += request.weight_nj;
+            return;
+        }
         self.totals.done += 1;
         if request.start < self.run.warm_up.0 as i64 {
             self.totals.other_weight_nj += request.weight_nj;

@@ -1,9 +1,7 @@
 //! The report of a run, made at its end.
 
 use crate::limits::{GROWTH_MAX, SATURATED_USE};
-use crate::report::{
-    Bottleneck, Disruption, Energy, NodeReport, Report, Resource, ServiceReport,
-};
+use crate::report::{Bottleneck, Disruption, Energy, NodeReport, Report, Resource, ServiceReport};
 use crate::simulator::Simulator;
 use crate::totals::Mark;
 use e3_model::Latency;
@@ -83,7 +81,7 @@ impl Simulator {
             let growth = self.requests.len() as f64 - in_flight as f64;
             growth > GROWTH_MAX * arrived + 4.0 * arrived.sqrt()
         });
-        self.overflowed || grows || utilisation >= SATURATED_USE
+        self.overflowed || self.refused > 0 || grows || utilisation >= SATURATED_USE
     }
 
     fn bottleneck(&self, end: &Mark, seconds: f64) -> Bottleneck {

@@ -74,11 +74,17 @@ pub struct Sweep {
 /// Runs at many rates. `run` gives length and seed; its load does not matter. Runs are shorter where the
 /// rate is high.
 pub fn sweep(input: &Input<'_>, run: &Run) -> Result<Sweep, ModelError> {
-    sweep_with(input, run, Effort::default())
+    sweep_with(run, Effort::default(), |run| {
+        Ok(Simulator::new(input, run)?.run(&mut NoController))
+    })
 }
 
-/// A [`sweep`] whose runs have so many requests.
-pub fn sweep_with(input: &Input<'_>, run: &Run, effort: Effort) -> Result<Sweep, ModelError> {
+/// A [`sweep`] whose runs have so many requests, with runs of any fidelity.
+pub fn sweep_with<E>(
+    run: &Run,
+    effort: Effort,
+    one: impl Fn(Run) -> Result<Report, E>,
+) -> Result<Sweep, E> {
     let at = |rate: f64, requests: f64| {
         let length =
             ((requests / rate * 1e9) as u64).clamp(1_000_000, run.duration.0.max(1_000_000));
@@ -90,7 +96,7 @@ pub fn sweep_with(input: &Input<'_>, run: &Run, effort: Effort) -> Result<Sweep,
             spans: false,
             ..run.clone()
         };
-        Ok::<_, ModelError>(Simulator::new(input, run)?.run(&mut NoController))
+        one(run)
     };
     let (mut low, mut high) = (0.0, RATE_FIRST_RPS);
     while high < RATE_MAX_RPS && !at(high, effort.search)?.saturated {

@@ -429,10 +429,13 @@ impl Simulator {
             return;
         }
         let request = match message.what {
-            What::Work => message.of,
-            _ => self.messages[message.of].of,
+            What::Entry if self.plane.is_none() => self.messages[message.of].of,
+            _ => message.of,
         };
-        self.requests[request].weight_nj += weight;
+        match request {
+            NONE => self.totals.other_weight_nj += weight,
+            request => self.requests[request].weight_nj += weight,
+        }
         if message.what == What::Work {
             self.totals.handled[service] += 1;
             self.totals.sojourn_ns[service] += (self.now - message.entered) as f64;

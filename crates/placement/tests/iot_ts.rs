@@ -1,6 +1,5 @@
 //! An application shaped like IOT-TS on the cluster of the demo.
 
-
 use crate::common::paper::{self, profiles};
 use e3_model::document::parse_application;
 use e3_model::plan::Role;

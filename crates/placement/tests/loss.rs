@@ -1,7 +1,6 @@
 //! What is left when a server is lost: the backups on the others become primaries, and their nodes must
 //! have the cores for the load of the manifest.
 
-
 use crate::common::paper::{APPS, CLUSTERS, app, profiles, topology};
 use e3_model::NodeId;
 use e3_model::plan::Role;

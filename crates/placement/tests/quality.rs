@@ -1,6 +1,5 @@
 //! The placers on the paper's eight applications and five clusters, by the one measure.
 
-
 use crate::common::paper::{APPS, CLUSTERS, app, profiles, topology};
 use e3_model::{Application, Topology};
 use e3_placement::{Cluster, Request, Score, by_name, evaluate, with_possible_replicas};

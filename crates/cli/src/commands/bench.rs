@@ -7,6 +7,7 @@ use crate::commands::chaos;
 use crate::commands::demo::Stage;
 use crate::commands::eval;
 use crate::commands::load;
+use crate::commands::twin;
 use crate::documents::{Sources, builtin, flows, modules};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
@@ -151,6 +152,7 @@ fn simulator(sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Fail
         profiles: &profiles,
         visits: &visits,
     });
+    figures.extend(twin::figures("iot-ts", sources, settings)?);
     let start = Instant::now();
     let count = eval::all(sources.profiles.clone(), settings)?;
     figures.push(e3_bench::sim::evaluation(start.elapsed(), count));

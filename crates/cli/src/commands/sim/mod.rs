@@ -15,13 +15,12 @@ use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output};
 use crate::ui::values::duration;
-use clap::Args;
+use clap::{Args, ValueEnum};
+use e3_fullsim::{SimulateError, simulator, sweep};
 use e3_hardware::service_time::ServiceTimeError;
 use e3_model::document::check_fit;
 use e3_model::{Application, Nanos, Profile, Topology};
-use e3_perfsim::{
-    Input, Load, ModelError, NoController, Options, Report, Run, Simulator, Sweep, sweep,
-};
+use e3_perfsim::{Input, Load, ModelError, NoController, Options, Report, Run, Simulator, Sweep};
 use e3_placement::{Cluster, Placement, Request};
 use e3_simcontrol::{ProductController, Setup, Summary};
 use range::{Range, Uncertain};
@@ -64,6 +63,9 @@ pub struct Sim {
     /// Part of the run before it is measured [default: a tenth]
     #[arg(long, value_parser = duration)]
     pub warm_up: Option<Duration>,
+    /// How closely nodes are simulated: fast, by the table of visits, or full, by the product's data plane
+    #[arg(long, value_enum, default_value_t = Fidelity::Fast)]
+    pub fidelity: Fidelity,
     /// The same seed gives the same bytes
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -113,6 +115,25 @@ pub struct Sim {
     pub output: Output,
 }
 
+/// How closely nodes are simulated.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fidelity {
+    /// Messages by the table of visits
+    Fast,
+    /// The product's data plane
+    Full,
+}
+
+impl From<Fidelity> for e3_fullsim::Fidelity {
+    fn from(fidelity: Fidelity) -> e3_fullsim::Fidelity {
+        match fidelity {
+            Fidelity::Fast => e3_fullsim::Fidelity::Fast,
+            Fidelity::Full => e3_fullsim::Fidelity::Full,
+        }
+    }
+}
+
 /// What `e3 sim -o json` prints.
 #[derive(Serialize)]
 pub struct SimView {
@@ -132,6 +153,8 @@ pub struct SimView {
     /// The same at both ends of what is plausible, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<Range>,
+    /// How closely nodes are simulated.
+    pub fidelity: Fidelity,
     /// The prediction.
     #[serde(flatten)]
     pub report: Report,
@@ -149,6 +172,8 @@ pub struct SweepView {
     /// The knee at both ends of what is plausible, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<Range>,
+    /// How closely nodes are simulated.
+    pub fidelity: Fidelity,
     /// The curve.
     #[serde(flatten)]
     pub sweep: Sweep,
@@ -262,6 +287,10 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
             duration: None,
         },
     };
+    if args.fidelity == Fidelity::Full && args.changes.orchestrator != Orchestrate::Off {
+        let message = "the full fidelity has no orchestrator in its loop";
+        return Err(Failure::new(Exit::Input, message).hint("use --fidelity fast"));
+    }
     let subject = Subject::read(args, settings)?;
     let nanos = |d: Duration| Nanos(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
     let length = nanos(
@@ -285,7 +314,9 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
             app: subject.app.name.clone(),
             topology: subject.topology.name.clone(),
             placer: subject.placer.placer.clone(),
-            sweep: sweep(&subject.input(), &run).map_err(|e| refused(&e))?,
+            fidelity: args.fidelity,
+            sweep: sweep(args.fidelity.into(), &subject.input(), &run)
+                .map_err(|e| not_simulated(&e))?,
         };
         return output::show(format, &view, || view::sweep(&view, settings.paint()));
     }
@@ -293,7 +324,8 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
         .range
         .then(|| range::of_runs(&subject, &run, &args.changes));
     let range = range.transpose()?;
-    let simulator = Simulator::new(&subject.input(), run).map_err(|e| refused(&e))?;
+    let simulator = simulator(args.fidelity.into(), &subject.input(), run);
+    let simulator = simulator.map_err(|e| not_simulated(&e))?;
     let (report, controller) = subject.simulate(simulator, args.changes.orchestrator)?;
     if let Some(path) = &args.trace {
         files::trace(path, &subject.app, &subject.topology, &report)?;
@@ -309,9 +341,18 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
         visits_from: subject.visits_from.clone(),
         controller,
         range,
+        fidelity: args.fidelity,
         report,
     };
     output::show(format, &view, || view::run(&view, settings.paint()))
+}
+
+/// The same in any fidelity.
+fn not_simulated(error: &SimulateError) -> Failure {
+    match error {
+        SimulateError::Model(error) => refused(error),
+        error => Failure::new(Exit::Input, error),
+    }
 }
 
 /// An application that cannot be simulated, and what to do about it.

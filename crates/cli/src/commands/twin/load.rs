@@ -5,7 +5,6 @@ use crate::commands::demo::cluster::DemoCluster;
 use crate::ui::failure::{Exit, Failure};
 use e3_bench::twin::Point;
 use e3_client::Call;
-use e3_client::limits::DEADLINE;
 use e3_loadgen::workload::{Check, Judged, Workload};
 use e3_loadgen::{Config, LoadReport, run};
 use e3_model::{Nanos, Timestamp};
@@ -27,6 +26,9 @@ const SEARCH_MAX_RPS: f64 = 512_000.0;
 const SEARCH_RATIO: f64 = 1.2;
 /// Length of a load of a search.
 const SEARCH_LOAD: Duration = Duration::from_millis(600);
+
+/// Time that a request has; beyond it, an overloaded node is known to be one.
+const DEADLINE: Duration = Duration::from_secs(1);
 
 /// A workload of one load at a rate.
 pub type Make<'a> = &'a mut dyn FnMut(f64, Duration, u64) -> Result<Box<dyn Workload>, Failure>;
@@ -118,7 +120,7 @@ impl<'a> Loads<'a> {
             refresh: None,
             rate_rps,
             duration,
-            deadline: Duration::from_nanos(DEADLINE.0),
+            deadline: DEADLINE,
             seed: self.seed,
             stop: Arc::new(AtomicBool::new(false)),
         };

@@ -20,6 +20,7 @@ use crate::ui::output::{self, Output};
 use alone::Flow;
 use bare::{Bares, Plan};
 use clap::Args;
+use e3_bench::Figure;
 use e3_bench::twin::{self, Point};
 use e3_client::unique;
 use e3_clock::Clock;
@@ -42,6 +43,8 @@ const CLIENT_CORES_MAX: f64 = 0.9;
 const FLOW_RPS: f64 = 1_000.0;
 /// Topology if none is named.
 const TOPOLOGY_DEFAULT: &str = "twin-host";
+/// Length of each of the five loads in seconds.
+const SECONDS_DEFAULT: u64 = 3;
 /// Nodes that fit beside a client.
 const NODES_MAX: usize = 2;
 
@@ -55,7 +58,7 @@ pub struct Twin {
     #[arg(long, default_value = TOPOLOGY_DEFAULT, value_name = "FILE|NAME")]
     pub topology: String,
     /// Length of each of the five loads in seconds
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=20))]
+    #[arg(long, default_value_t = SECONDS_DEFAULT, value_parser = clap::value_parser!(u64).range(1..=20))]
     pub seconds: u64,
     /// Seed of loads and simulator
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
@@ -205,6 +208,27 @@ pub fn compare(args: &Twin, settings: &Settings) -> Result<TwinView, Failure> {
         knee_rps,
         &flow,
     ))
+}
+
+/// The figures of `e3 bench sim`: the application on one node with one core.
+pub fn figures(app: &str, sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Failure> {
+    let args = Twin {
+        app: app.into(),
+        topology: TOPOLOGY_DEFAULT.into(),
+        seconds: SECONDS_DEFAULT,
+        seed: 1,
+        sources: sources.clone(),
+        output: Output::default(),
+    };
+    let view = compare(&args, settings)?;
+    let mut note = format!(
+        "{app} on {}: knee {:.0} requests/s, predicted {:.0}",
+        view.topology, view.knee.measured_rps, view.knee.predicted_rps
+    );
+    for doubt in &view.doubts {
+        note += &format!("; {doubt}");
+    }
+    Ok(twin::figures(view.knee.error, view.p50_error, &note))
 }
 
 /// What is compared.
