@@ -347,21 +347,20 @@ fn events_say_which_nodes_come_and_go() {
     s.ok(Command::Drain { node: added[0] });
     s.ok(Command::Resume { node: added[0] });
     remove(&mut s, added[0]).unwrap();
-    let more: String = (0..10)
-        .map(|n| {
-            format!("            - {{name: n{n}, kind: smartnic, cores: 12, memory: 4Gi, emulated: true}}\n")
-        })
-        .collect();
-    let host = "            - {name: s5-host, kind: host, cores: 12, memory: 64Gi}\n";
-    let nodes = format!(
-        "    - name: rack2\n      servers:\n        - name: s5\n          system: Type1-SmartNIC\n          nodes:\n{host}{more}"
-    );
-    add(&mut s, racks(&nodes));
+    let two_racks = [("s5", 0), ("s6", 4)].map(|(name, first)| {
+        let smartnics: String = (first..first + 4)
+            .map(|n| format!("            - {{name: n{n}, kind: smartnic, cores: 12, memory: 4Gi, emulated: true}}\n"))
+            .collect();
+        format!(
+            "    - name: rack-{name}\n      servers:\n        - name: {name}\n          system: Type1-SmartNIC\n          nodes:\n            - {{name: {name}-host, kind: host, cores: 12, memory: 64Gi}}\n{smartnics}"
+        )
+    });
+    add(&mut s, racks(&two_racks.concat()));
     let events: Vec<(&str, Option<&str>, &str)> = (s.control.events.since(before))
         .map(|e| (e.kind.name(), e.node.as_deref(), e.why.as_str()))
         .collect();
     let of = |kind| (kind, Some("s4-host"), "");
-    let many = "11 nodes: s5-host, n0, n1, n2, n3, n4, n5, n6 and 3 more";
+    let many = "10 nodes: s5-host, n0, n1, n2, n3, s6-host, n4, n5 and 2 more";
     assert_eq!(
         events,
         [
