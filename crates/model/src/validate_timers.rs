@@ -36,7 +36,7 @@ pub(crate) fn check(at: &str, service: &str, stateful: bool, timers: &[ServiceTi
         ensure(is_first, field("name"), || {
             format!("service {service:?}: two timers are named {:?}", timer.name)
         })?;
-        check_schedule(timer, field, &of)?;
+        check_schedule(timer, field, of)?;
         let len = timer.key().len();
         ensure((1..=KEY_LEN_MAX).contains(&len), field("key"), || {
             of(format!(

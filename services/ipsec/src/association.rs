@@ -150,13 +150,14 @@ impl Source {
     /// What the secret was before, until that is retired. A value that is none, and was never used, counts for
     /// nothing.
     pub fn previous(&self) -> Option<Source> {
-        let (name, of, is_good): (_, fn(_) -> _, fn(usize) -> bool) = match self {
-            Source::Given(_) => ("keys", Source::Given, |len| len == KEYS_LEN),
-            Source::Master(_) => ("master", Source::Master, |len| len >= MASTER_LEN_MIN),
-        };
-        previous_secret(name)
-            .filter(|value| is_good(value.len()))
-            .map(of)
+        match self {
+            Source::Given(_) => previous_secret("keys")
+                .filter(|keys| keys.len() == KEYS_LEN)
+                .map(Source::Given),
+            Source::Master(_) => previous_secret("master")
+                .filter(|master| master.len() >= MASTER_LEN_MIN)
+                .map(Source::Master),
+        }
     }
 
     /// The keys of an association in an epoch.
