@@ -10,6 +10,7 @@ mod clusters;
 mod efficiency;
 mod experiment;
 mod hops;
+mod orchestrator;
 mod outcome;
 mod placement;
 mod power;
@@ -27,6 +28,7 @@ pub use world::{Case, EvaluationError, Pool, REQUEST_BYTES, Subject, Timer, Worl
 pub const EXPERIMENTS: &[Experiment] = &[
     efficiency::EXPERIMENT,
     power::EXPERIMENT,
+    orchestrator::EXPERIMENT,
     bandwidth::EXPERIMENT,
     placement::EXPERIMENT,
     clusters::EXPERIMENT,

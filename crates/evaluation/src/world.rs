@@ -1,12 +1,15 @@
 //! What experiments run on: applications, clusters, profiles, placers, and what only a program can
 //! give them (threads and a clock).
 
+use e3_control::CommandError;
+use e3_model::orchestrator::OrchestratorSettings;
 use e3_model::{Application, Nanos, Profile, Topology};
 use e3_perfsim::{
     Effort, Input, Load, ModelError, NoController, Options, Report, Run, Simulator, Sweep,
     sweep_with,
 };
 use e3_placement::{Cluster, PlaceError, Placement, Placer, Request, by_name};
+use e3_simcontrol::{ProductController, Setup};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -85,6 +88,16 @@ pub enum EvaluationError {
         placer: String,
         /// Why.
         source: PlaceError,
+    },
+    /// The controller does not take it.
+    #[error("{app} on {topology}: the controller does not take the placement: {source}")]
+    Deploy {
+        /// Application.
+        app: String,
+        /// Topology.
+        topology: String,
+        /// Why.
+        source: Box<CommandError>,
     },
     /// It cannot be simulated.
     #[error("{app} on {topology}: {source}")]
@@ -231,6 +244,37 @@ impl World<'_> {
         let simulator = Simulator::new(&input, self.run(rate_rps, duration));
         let simulator = simulator.map_err(|e| refused(case, e))?;
         Ok(simulator.run(&mut NoController))
+    }
+
+    /// One run of a placed case with the product's controller in its loop. Its last quarter is measured.
+    pub fn orchestrate(
+        &self,
+        case: &Case<'_>,
+        placement: &Placement,
+        rate_rps: f64,
+        duration: Nanos,
+        settings: OrchestratorSettings,
+    ) -> Result<Report, EvaluationError> {
+        let setup = Setup {
+            app: &case.subject.app,
+            profiles: case.profiles,
+            topology: case.topology,
+            placement,
+            settings,
+        };
+        let controller = ProductController::new(&setup);
+        let mut controller = controller.map_err(|source| EvaluationError::Deploy {
+            app: case.subject.app.name.clone(),
+            topology: case.topology.name.clone(),
+            source: Box::new(source),
+        })?;
+        let run = Run {
+            warm_up: Nanos(duration.0 / 4 * 3),
+            ..self.run(rate_rps, duration)
+        };
+        let simulator = Simulator::new(&input(case, placement), run);
+        let simulator = simulator.map_err(|e| refused(case, e))?;
+        Ok(simulator.run(&mut controller))
     }
 
     fn run(&self, rate_rps: f64, duration: Nanos) -> Run {
