@@ -5,7 +5,7 @@ use crate::outcome::{Axis, Bars, Cell, Column, Comparison, Drawing, Outcome, Plo
 use crate::words::{percent, times};
 use crate::world::{Case, EvaluationError, SHARDS_NOTE, World, map};
 use e3_model::Nanos;
-use e3_perfsim::Report;
+use e3_perfsim::{Report, Sweep};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "efficiency",
@@ -41,7 +41,11 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
     parameters.push(("placer".into(), PLACER.into()));
     Ok(Outcome {
         parameters,
-        tables: vec![table(&pairs), ratios(&pairs, &equal)],
+        tables: vec![
+            table(&pairs),
+            ratios(&pairs, &equal),
+            ranges(world, &pairs)?,
+        ],
         plots: plots(&pairs),
         comparisons: comparisons(&pairs, &equal),
         notes: vec![
@@ -74,6 +78,40 @@ fn equal_rates(
         world.simulate(case, &placement, *rate_rps, duration)
     });
     reports.into_iter().collect()
+}
+
+/// The gain at both ends of what is plausible for the messages per request.
+fn ranges(world: &World<'_>, pairs: &Pairs<'_>) -> Result<Table, EvaluationError> {
+    let mut cases = Vec::new();
+    for subject in &world.subjects {
+        let (low, high) = &subject.visits_range;
+        for visits in [low, high] {
+            for cluster in CLUSTERS {
+                let case = world.case(subject, world.cluster(cluster)?, PLACER);
+                cases.push(Case { visits, ..case });
+            }
+        }
+    }
+    let sweeps = world.sweeps(&cases)?;
+    let gain = |pair: &[Sweep]| pair[1].knee.requests_per_joule / pair[0].knee.requests_per_joule;
+    let row = |((app, beefy, type1), ends): (&(&str, &Report, &Report), &[Sweep])| -> Vec<Cell> {
+        vec![
+            (*app).into(),
+            gain(&ends[..2]).into(),
+            (type1.requests_per_joule / beefy.requests_per_joule).into(),
+            gain(&ends[2..]).into(),
+        ]
+    };
+    Ok(Table {
+        title: "Requests/J, with SmartNICs over without, by messages per request".into(),
+        columns: vec![
+            Column::given("application"),
+            Column::modelled("fewest plausible", 2),
+            Column::modelled("as measured", 2),
+            Column::modelled("most plausible", 2),
+        ],
+        rows: pairs.iter().zip(sweeps.chunks(4)).map(row).collect(),
+    })
 }
 
 fn table(pairs: &Pairs<'_>) -> Table {

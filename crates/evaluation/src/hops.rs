@@ -108,6 +108,7 @@ fn walk(nodes: [&str; 3], bytes: u32) -> Subject {
     Subject {
         app: parse_application("hops", &text).expect("made to be valid"),
         visits: vec![1.0; nodes.len()],
+        visits_range: (vec![1.0; nodes.len()], vec![1.0; nodes.len()]),
     }
 }
 

@@ -1,10 +1,10 @@
-//! How much each guess of the models moves each headline.
+//! How much each guess of the models, and the flows of the applications, move each headline.
 
 use crate::Experiment;
 use crate::outcome::{Axis, Bars, Cell, Column, Drawing, Outcome, Plot, Table};
 use crate::words::{percent, times};
 use crate::world::{Case, EvaluationError, World};
-use e3_hardware::guesses::{GUESSES, Guess};
+use e3_hardware::guesses::GUESSES;
 use e3_perfsim::{Report, Sweep};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -12,13 +12,16 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     title: "How much each guess moves each headline",
     section: "none",
     about: "What three Type1-SmartNIC servers gain over three Beefy servers at their knees, with one parameter at a \
-            time at the end of its plausible range. Only parameters that no source gives are varied.",
+            time at the end of its plausible range: those that no source gives, and the messages per request of each \
+            application.",
     run,
 };
 
 const APPS: [&str; 3] = ["nfv-fin", "rta-shm", "iot-ts"];
 const CLUSTERS: [&str; 2] = ["3x-beefy", "3x-type1"];
 const PLACER: &str = "joules";
+/// The parameter beside the guesses.
+const VISITS: &str = "messages per request";
 
 /// A headline: SmartNICs over none.
 struct Headline {
@@ -48,9 +51,10 @@ const HEADLINES: [Headline; 4] = [
 /// The headlines of one run of both clusters.
 type Ratios = [f64; HEADLINES.len()];
 
-/// What an application's headlines are with a guess at the ends of its range.
+/// What an application's headlines are with a parameter at the ends of its range.
 struct Effect {
-    guess: &'static Guess,
+    name: &'static str,
+    range: String,
     low: Ratios,
     high: Ratios,
 }
@@ -60,10 +64,21 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
     let subjects = world.among(apps);
     let mut cases = Vec::new();
     for subject in &subjects {
-        for options in variants() {
+        for cluster in CLUSTERS {
+            cases.push(world.case(subject, world.cluster(cluster)?, PLACER));
+        }
+        let (low, high) = &subject.visits_range;
+        for visits in [low, high] {
+            for cluster in CLUSTERS {
+                let case = world.case(subject, world.cluster(cluster)?, PLACER);
+                cases.push(Case { visits, ..case });
+            }
+        }
+        for (guess, value) in GUESSES.iter().flat_map(|g| [(g, g.low), (g, g.high)]) {
             for cluster in CLUSTERS {
                 let mut case = world.case(subject, world.cluster(cluster)?, PLACER);
-                options(&mut case);
+                let set = case.options.guesses.set(guess.name, value);
+                set.expect("the end of its own range");
                 cases.push(case);
             }
         }
@@ -77,11 +92,15 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
         let app = &subject.app.name;
         let ratios: Vec<Ratios> = sweeps.chunks(CLUSTERS.len()).map(ratios).collect();
         let (usual, ends) = (ratios[0], &ratios[1..]);
-        let effects: Vec<Effect> = GUESSES
+        let guesses = GUESSES
             .iter()
+            .map(|g| (g.name, format!("{} to {}", g.low, g.high)));
+        let effects: Vec<Effect> = std::iter::once((VISITS, "see flows".to_string()))
+            .chain(guesses)
             .zip(ends.chunks(2))
-            .map(|(guess, ends)| Effect {
-                guess,
+            .map(|((name, range), ends)| Effect {
+                name,
+                range,
                 low: ends[0],
                 high: ends[1],
             })
@@ -91,26 +110,11 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
         outcome.notes.push(note(app, &usual, &effects));
     }
     outcome.notes.push(
-        "Each guess moves alone, and the seed stays the same. The instances stay where they are unless the placer looks \
-         at the guess."
+        "Each parameter moves alone, and the seed stays the same. The instances stay where they are unless the placer looks \
+         at the parameter."
             .into(),
     );
     Ok(outcome)
-}
-
-/// All guesses as they are, then each one at its lowest and at its highest.
-fn variants() -> impl Iterator<Item = Box<dyn Fn(&mut Case<'_>)>> {
-    let ends = GUESSES.iter().flat_map(|guess| {
-        [guess.low, guess.high].map(|value| {
-            let set = move |case: &mut Case<'_>| {
-                let set = case.options.guesses.set(guess.name, value);
-                set.expect("the end of its own range");
-            };
-            Box::new(set) as Box<dyn Fn(&mut Case<'_>)>
-        })
-    });
-    let usual: Box<dyn Fn(&mut Case<'_>)> = Box::new(|_| ());
-    std::iter::once(usual).chain(ends)
 }
 
 /// SmartNICs over none, from the curves of both clusters.
@@ -120,13 +124,12 @@ fn ratios(pair: &[Sweep]) -> Ratios {
 }
 
 fn table(app: &str, usual: &Ratios, effects: &[Effect]) -> Table {
-    let mut columns = vec![Column::given("guess"), Column::given("from, to")];
+    let mut columns = vec![Column::given("parameter"), Column::given("from, to")];
     columns.extend(HEADLINES.iter().flat_map(|headline| {
         ["low", "high"].map(|end| Column::modelled(&format!("{}, {end}", headline.name), 3))
     }));
     let row = |effect: &Effect| {
-        let range = format!("{} to {}", effect.guess.low, effect.guess.high);
-        let mut row: Vec<Cell> = vec![effect.guess.name.into(), range.as_str().into()];
+        let mut row: Vec<Cell> = vec![effect.name.into(), effect.range.as_str().into()];
         let ends = effect.low.into_iter().zip(effect.high);
         row.extend(ends.flat_map(|(low, high)| [low.into(), high.into()]));
         row
@@ -146,13 +149,13 @@ fn table(app: &str, usual: &Ratios, effects: &[Effect]) -> Table {
     }
 }
 
-/// By how much a guess changes requests per joule at most, as a part.
+/// By how much a parameter changes requests per joule at most, as a part.
 fn swing(usual: &Ratios, effect: &Effect) -> f64 {
     let change = |ends: &Ratios| (ends[0] / usual[0] - 1.0).abs();
     change(&effect.low).max(change(&effect.high))
 }
 
-/// Guesses by what they do to requests per joule, the strongest first.
+/// Parameters by what they do to requests per joule, the strongest first.
 fn strongest<'a>(usual: &Ratios, effects: &'a [Effect]) -> Vec<&'a Effect> {
     let mut sorted: Vec<&Effect> = effects.iter().collect();
     sorted.sort_by(|a, b| swing(usual, b).total_cmp(&swing(usual, a)));
@@ -165,13 +168,13 @@ fn plot(app: &str, usual: &Ratios, effects: &[Effect]) -> Plot {
     Plot {
         title: format!("Requests per joule of {app}, SmartNICs over none"),
         alt: format!(
-            "Bars: change of {} in requests per joule of {app} by each guess at the ends of its range. {}",
+            "Bars: change of {} in requests per joule of {app} by each parameter at the ends of its range. {}",
             times(usual[0]),
             note(app, usual, effects)
         ),
         drawing: Drawing::Bars {
             x: Axis::linear("change (%)"),
-            groups: sorted.iter().map(|e| e.guess.name.to_string()).collect(),
+            groups: sorted.iter().map(|e| e.name.to_string()).collect(),
             bars: vec![
                 Bars {
                     name: "lowest".into(),
@@ -191,10 +194,10 @@ fn note(app: &str, usual: &Ratios, effects: &[Effect]) -> String {
     let low = all.clone().fold(usual[0], f64::min);
     let high = all.fold(usual[0], f64::max);
     let strongest = strongest(usual, effects).into_iter().next();
-    let name = strongest.map_or("none", |e| e.guess.name);
+    let name = strongest.map_or("none", |e| e.name);
     let most = strongest.map_or(0.0, |e| swing(usual, e));
     format!(
-        "{app}: SmartNICs give {} the requests per joule, {} to {} with one guess at an end of its range; {name} moves it \
+        "{app}: SmartNICs give {} the requests per joule, {} to {} with one parameter at an end of its range; {name} moves it \
          most, by {}.",
         times(usual[0]),
         times(low),

@@ -28,6 +28,8 @@ pub struct Subject {
     pub app: Application,
     /// Messages per request by service.
     pub visits: Vec<f64>,
+    /// The fewest and the most that are plausible.
+    pub visits_range: (Vec<f64>, Vec<f64>),
 }
 
 /// Runs jobs, several at once if it can.
@@ -116,6 +118,8 @@ pub enum EvaluationError {
 pub struct Case<'a> {
     /// What runs.
     pub subject: &'a Subject,
+    /// Messages per request by service.
+    pub visits: &'a [f64],
     /// Cluster.
     pub topology: &'a Topology,
     /// Profiles by name.
@@ -159,6 +163,7 @@ impl World<'_> {
     ) -> Case<'a> {
         Case {
             subject,
+            visits: &subject.visits,
             topology,
             profiles: &self.profiles,
             request_bytes: REQUEST_BYTES,
@@ -295,7 +300,7 @@ fn input<'a>(case: &'a Case<'_>, placement: &'a Placement) -> Input<'a> {
         profiles: case.profiles,
         topology: case.topology,
         placement,
-        visits: &case.subject.visits,
+        visits: case.visits,
         request_bytes: case.request_bytes,
         options: &case.options,
     }

@@ -194,7 +194,12 @@ fn subject(name: &str, profiles: &BTreeMap<String, Profile>) -> Result<Subject, 
         let request = Request::new(&app, profiles);
         request.services().map(|s| request.visits(s)).collect()
     });
-    Ok(Subject { app, visits })
+    let visits_range = flows::plausible(&app).unwrap_or_else(|| (visits.clone(), visits.clone()));
+    Ok(Subject {
+        app,
+        visits,
+        visits_range,
+    })
 }
 
 fn refused(error: &EvaluationError) -> Failure {
