@@ -42,7 +42,7 @@ fn deploy(e3: &E3, name: &str) {
 
 /// The nodes with an instance of an application.
 fn hosts(e3: &E3, app: &str) -> BTreeSet<String> {
-    let all = e3.json(&["get", "instances", app]);
+    let all = e3.json(&["get", "instances", "--app", app]);
     let nodes = all.as_array().unwrap().iter();
     nodes.map(|i| i["node"].as_str().unwrap().into()).collect()
 }
