@@ -7,7 +7,8 @@ use e3_model::orchestrator::OrchestratorSettings;
 use e3_model::plan::{NodeEvent, NodeHello, NodeWelcome};
 use e3_model::topology::Rack;
 use e3_model::{
-    AppId, Application, Format, NodeId, Profile, Sealed, ServiceId, ShardKey, Timestamp, Topology,
+    AppId, Application, Format, NodeId, PowerDomain, Profile, Sealed, ServiceId, ShardKey, Timestamp,
+    Topology,
 };
 use e3_placement::InstanceKey;
 use serde::{Deserialize, Serialize};
@@ -290,6 +291,13 @@ pub enum Command {
         settings: OrchestratorSettings,
         /// When.
         at: Timestamp,
+    },
+    /// Set the power cap of a server or a rack, or remove it.
+    SetPowerCap {
+        /// What is capped.
+        domain: PowerDomain,
+        /// The cap in watts; none removes it.
+        cap_w: Option<u32>,
     },
     /// Carry out a decision of the orchestrator, or record it.
     Orchestrate(Box<Decided>),

@@ -4,6 +4,7 @@ use e3_model::application::Pin;
 use e3_model::growth::AddError;
 use e3_model::limits::REPLICAS_MAX;
 use e3_model::orchestrator::SettingError;
+use e3_model::power::{CAP_W_MAX, PowerDomain};
 use e3_model::{Format, Formats};
 use e3_placement::{AdmitError, Misfit, PlaceError};
 
@@ -325,6 +326,22 @@ pub enum CommandError {
     /// A setting of the orchestrator is out of bounds.
     #[error(transparent)]
     Setting(#[from] SettingError),
+    /// No server or rack of that name.
+    #[error("there is no {domain}; the topology has {}", known.join(", "))]
+    NoPowerDomain {
+        /// What was to be capped.
+        domain: PowerDomain,
+        /// The names of all servers or racks.
+        known: Vec<String>,
+    },
+    /// A power cap that no server or rack may have.
+    #[error("{domain}: power cap {cap_w} W, must be 1..={CAP_W_MAX} W")]
+    PowerCap {
+        /// What was to be capped.
+        domain: PowerDomain,
+        /// The cap.
+        cap_w: u32,
+    },
     /// No token of that name.
     #[error("there is no token {name:?}; there are {}", if known.is_empty() { "none".into() } else { known.join(", ") })]
     NoToken {

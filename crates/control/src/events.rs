@@ -143,6 +143,13 @@ impl Control {
                 why: format!("mode {}", settings.mode),
                 ..event(EventKind::OrchestratorSet)
             },
+            Command::SetPowerCap { domain, cap_w } => Event {
+                why: match cap_w {
+                    Some(cap_w) => format!("{domain}: {cap_w} W"),
+                    None => format!("{domain}: none"),
+                },
+                ..event(EventKind::PowerCapSet)
+            },
             Command::Orchestrate(decided) => Event {
                 to: decided.to.map(|to| self.node_name(to)),
                 why: decided.why.clone(),

@@ -84,6 +84,7 @@ impl Control {
         self.cordoned.remove(&node);
         self.returned.remove(&node);
         self.removed.insert(node, name);
+        self.power_caps.keep_known(&self.topology);
         self.forget_index();
         self.settle_all();
         Ok(Applied::Changed)

@@ -7,7 +7,9 @@
 
 use e3_model::plan::Role;
 use e3_model::topology::Node;
-use e3_model::{AppId, Application, NodeId, NodeKind, ServiceId, ShardId, ShardKey, Topology};
+use e3_model::{
+    AppId, Application, NodeId, NodeKind, PowerCaps, ServiceId, ShardId, ShardKey, Topology,
+};
 use e3_placement::{Cluster, Request, Reservation};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,6 +72,8 @@ pub(crate) struct Index {
     /// Nodes that take no new instances.
     pub(crate) out_of_service: BTreeSet<NodeId>,
     pub(crate) apps: BTreeMap<AppId, IndexedApp>,
+    /// As in the state.
+    pub(crate) power_caps: PowerCaps,
 }
 
 /// An application as it is in the index.

@@ -5,7 +5,7 @@ use crate::index::{Held, Index, IndexedApp, Reservations};
 use crate::state::{AppState, Control};
 use e3_model::plan::{Role, ShardPlan};
 use e3_model::topology::NodeRef;
-use e3_model::{AppId, NodeId, NodeKind, Topology};
+use e3_model::{AppId, NodeId, NodeKind, PowerCaps, Topology};
 use e3_placement::{Cluster, Request};
 use std::cell::RefMut;
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,6 +87,7 @@ impl Index {
             busy: BTreeSet::new(),
             out_of_service: BTreeSet::new(),
             apps: BTreeMap::new(),
+            power_caps: PowerCaps::default(),
         };
         for node in control.topology.nodes() {
             index.cluster.set_member(node.id, false);
@@ -109,6 +110,10 @@ impl Index {
                 self.cluster.set_drained(*node, now.contains(node));
             }
             self.out_of_service = now;
+        }
+        if self.power_caps != control.power_caps {
+            self.power_caps = control.power_caps.clone();
+            self.cluster.set_power_caps(&control.topology, &self.power_caps);
         }
         let mut changed = BTreeSet::new();
         for app in apps {

@@ -66,6 +66,16 @@ pub const FOLLOW_RATES: usize = 3;
 /// Destinations that are looked at for one instance.
 pub const DESTINATIONS_MAX: usize = 8;
 
+/// Between two looks at what servers and racks with a power cap draw.
+pub const POWER_LOOK_INTERVAL: Nanos = Nanos::from_secs(1);
+/// Instances of a server or rack for which a destination is searched, those first that free most watts for
+/// each byte.
+pub const POWER_CANDIDATES_MAX: usize = 8;
+/// Watts that a move must free or save: less is within the error of the model.
+pub const POWER_FREED_MIN_W: f64 = 0.5;
+/// Bytes that any move costs: a plan, the start of a module.
+pub const MOVE_BYTES_MIN: u64 = 64 << 10;
+
 /// How long the shards of a service may take to stop before they are split or merged. Then the change
 /// is cancelled.
 pub const RESHARD_TIMEOUT: Nanos = Nanos::from_secs(5);

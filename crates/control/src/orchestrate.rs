@@ -38,7 +38,7 @@ impl Control {
         let Decided {
             at, act, from, key, ..
         } = *decided;
-        let moves = matches!(act, Act::Away | Act::Back | Act::Follow);
+        let moves = matches!(act, Act::Away | Act::Back | Act::Follow | Act::Shed);
         let (Some(key), Some(to), true) = (key, decided.to, moves) else {
             self.now = self.now.max(at);
             return Ok(Applied::Changed);
@@ -47,12 +47,13 @@ impl Control {
         self.now = self.now.max(at);
         self.forget_returned();
         match act {
-            Act::Away => self.orchestration.on_away(Displaced {
+            Act::Away | Act::Shed => self.orchestration.on_away(Displaced {
                 key,
                 home: from,
                 at,
                 cpu_permille: decided.cpu_permille(),
                 repeats: 0,
+                shed: act == Act::Shed,
             }),
             Act::Follow => {
                 self.orchestration.displaced.retain(|d| d.key != key);

@@ -16,7 +16,7 @@ const DOUBLINGS_MAX: u32 = 16;
 pub struct Orchestration {
     /// The settings.
     pub settings: OrchestratorSettings,
-    /// Instances that it moved away from their SmartNIC, and those that it has brought back lately.
+    /// Instances that it moved away from their SmartNIC or because of a power cap, and those that it has brought back lately.
     /// Invariant: ordered by key.
     pub(crate) displaced: Vec<Displaced>,
     /// By application that was moved because its load had changed: the last move.
@@ -42,7 +42,7 @@ pub struct Followed {
 pub struct Displaced {
     /// The instance.
     pub key: ShardKey,
-    /// The SmartNIC that it came from.
+    /// The node that it came from.
     pub home: NodeId,
     /// When it moved last, away or back.
     pub at: Timestamp,
@@ -50,6 +50,9 @@ pub struct Displaced {
     pub cpu_permille: u64,
     /// How often it was moved away again soon after it had returned.
     pub repeats: u32,
+    /// It left because of a power cap.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shed: bool,
 }
 
 /// What a decision does.
@@ -62,6 +65,8 @@ pub enum Act {
     Back,
     /// Move it because the load of its application has changed.
     Follow,
+    /// Move it because a server or rack draws more than its power cap.
+    Shed,
     /// Nothing: it is only recorded what would be done.
     DryRun,
     /// Nothing can be done.
@@ -97,6 +102,7 @@ impl Decided {
             Act::Away => EventKind::OrchestratorMove,
             Act::Back => EventKind::OrchestratorReturn,
             Act::Follow => EventKind::OrchestratorFollow,
+            Act::Shed => EventKind::OrchestratorPower,
             Act::DryRun => EventKind::OrchestratorDryRun,
             Act::Stuck => EventKind::OrchestratorStuck,
         }

@@ -13,7 +13,7 @@ use crate::reshard::Resharding;
 use crate::table::Table;
 use e3_model::plan::{AppPlan, Release, ShardPlan};
 use e3_model::{
-    Address, AppId, Format, Formats, NodeId, Profile, ServiceId, ShardId, ShardKey, Timestamp,
+    Address, AppId, Format, Formats, NodeId, PowerCaps, Profile, ServiceId, ShardId, ShardKey, Timestamp,
     Topology,
 };
 use e3_placement::Cluster;
@@ -64,6 +64,9 @@ pub struct Control {
     /// Settings and past moves of the orchestrator.
     #[serde(default)]
     pub orchestration: Orchestration,
+    /// Power caps of servers and racks.
+    #[serde(default, skip_serializing_if = "PowerCaps::is_empty")]
+    pub power_caps: PowerCaps,
     /// What happened lately.
     #[serde(default)]
     pub events: Events,
@@ -253,6 +256,7 @@ impl Control {
             returned: BTreeMap::new(),
             stalled: BTreeSet::new(),
             orchestration: Orchestration::default(),
+            power_caps: PowerCaps::default(),
             events: Events::default(),
             next_app: 1,
             next_move: 1,
@@ -369,6 +373,7 @@ impl Control {
             Command::DeleteSecret { app, name } => self.delete_secret(app, name)?,
             Command::At { at, command } => self.apply_at(*at, command)?,
             Command::SetOrchestrator { settings, at } => self.set_orchestrator(settings, *at)?,
+            Command::SetPowerCap { domain, cap_w } => self.set_power_cap(domain, *cap_w)?,
             Command::Orchestrate(decided) => self.orchestrate(decided)?,
         };
         Ok(applied)

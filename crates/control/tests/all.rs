@@ -15,6 +15,7 @@ mod membership;
 mod moves;
 mod orchestrator;
 mod placed;
+mod power;
 mod reach;
 mod recorded;
 mod reshard;

@@ -22,6 +22,7 @@ pub use crate::orchestrator::{
 };
 pub use crate::pending::{PendingAsked, PendingView};
 use crate::plan::{ChannelReport, Role};
+pub use crate::power::{PowerCapRequest, PowerDomain, PowerView};
 use crate::profile::Provenance;
 pub use crate::status::{DropReason, Health, InstanceStatus, MovePhase, ProcessStatus, Reason};
 pub use crate::topic::{SubscriptionView, TopicView};

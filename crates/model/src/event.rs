@@ -18,12 +18,16 @@ pub enum EventKind {
     OrchestratorReturn,
     /// The orchestrator moves an instance because the load of its application has changed.
     OrchestratorFollow,
+    /// The orchestrator moves an instance because a server or rack draws more than its power cap.
+    OrchestratorPower,
     /// The orchestrator would do one of these, if it were not in dry-run mode.
     OrchestratorDryRun,
     /// The orchestrator sees a fault and finds nothing to do about it.
     OrchestratorStuck,
     /// An operator changed the settings of the orchestrator.
     OrchestratorSet,
+    /// An operator set or removed a power cap.
+    PowerCapSet,
     /// A migration has begun.
     MigrationBegun,
     /// A migration has ended at its destination.
@@ -65,9 +69,11 @@ impl EventKind {
             EventKind::OrchestratorMove => "orchestrator-move",
             EventKind::OrchestratorReturn => "orchestrator-return",
             EventKind::OrchestratorFollow => "orchestrator-follow",
+            EventKind::OrchestratorPower => "orchestrator-power",
             EventKind::OrchestratorDryRun => "orchestrator-dry-run",
             EventKind::OrchestratorStuck => "orchestrator-stuck",
             EventKind::OrchestratorSet => "orchestrator-set",
+            EventKind::PowerCapSet => "power-cap-set",
             EventKind::MigrationBegun => "migration-begun",
             EventKind::MigrationDone => "migration-done",
             EventKind::MigrationCancelled => "migration-cancelled",
@@ -139,7 +145,9 @@ mod tests {
         for kind in [
             EventKind::OrchestratorMove,
             EventKind::OrchestratorFollow,
+            EventKind::OrchestratorPower,
             EventKind::OrchestratorDryRun,
+            EventKind::PowerCapSet,
             EventKind::MigrationCancelled,
             EventKind::NodeUncordoned,
             EventKind::AppRolledBack,

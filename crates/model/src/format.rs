@@ -29,6 +29,8 @@ impl Format {
     pub const NODES: Format = Format(8);
     /// The first whose log has times of all commands, and decisions of the orchestrator.
     pub const ORCHESTRATED: Format = Format(8);
+    /// The first whose log has power caps.
+    pub const POWER_CAPS: Format = Format(8);
     /// The first whose programs know timers in manifests.
     pub const SERVICE_TIMERS: Format = Format(8);
     /// The newest that this program writes. When a format changes, this goes up by one, and the

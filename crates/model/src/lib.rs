@@ -29,6 +29,7 @@ mod outcome;
 pub mod pending;
 pub mod plan;
 pub mod plan_change;
+pub mod power;
 pub mod profile;
 pub mod reshard;
 pub mod service_timer;
@@ -56,6 +57,7 @@ pub use ids::{
 };
 pub use latency::Latency;
 pub use outcome::Outcome;
+pub use power::{PowerCaps, PowerDomain};
 pub use profile::Profile;
 pub use status::DropReason;
 pub use time::Timestamp;

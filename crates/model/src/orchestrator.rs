@@ -66,6 +66,11 @@ pub struct OrchestratorSettings {
     /// How long a SmartNIC is left alone after a decision about it, in seconds. Doubles while no
     /// destination is found.
     pub node_cooldown_s: u32,
+    /// Power caps: rounds of a second in a row in which a server or rack draws more than its cap.
+    pub power_rounds: u32,
+    /// Power caps: how far below its cap instances that leave bring a server or rack, in percent of the cap.
+    /// What takes or gets back instances stays as far below its own.
+    pub power_margin_percent: u32,
     /// How long an instance stays after it was moved, in seconds. Doubles each time it is moved
     /// back and forth.
     pub instance_cooldown_s: u32,
@@ -100,6 +105,8 @@ impl Default for OrchestratorSettings {
             overload_reports: 5,
             moves_max: 8,
             moves_per_server_max: 1,
+            power_rounds: 5,
+            power_margin_percent: 3,
             node_cooldown_s: 15,
             instance_cooldown_s: 60,
             cooldown_s_max: 3_600,
@@ -129,7 +136,7 @@ const DAY_S: u32 = 86_400;
 
 impl OrchestratorSettings {
     /// The numbers, each with its name in JSON and its bounds.
-    pub fn numbers(&self) -> [(&'static str, u32, RangeInclusive<u32>); 17] {
+    pub fn numbers(&self) -> [(&'static str, u32, RangeInclusive<u32>); 19] {
         [
             ("starvationQueueMin", self.starvation_queue_min, 1..=1 << 20),
             (
@@ -147,6 +154,8 @@ impl OrchestratorSettings {
             ("overloadReports", self.overload_reports, 2..=600),
             ("movesMax", self.moves_max, 1..=1_024),
             ("movesPerServerMax", self.moves_per_server_max, 1..=64),
+            ("powerRounds", self.power_rounds, 2..=600),
+            ("powerMarginPercent", self.power_margin_percent, 0..=50),
             ("nodeCooldownS", self.node_cooldown_s, 1..=DAY_S),
             ("instanceCooldownS", self.instance_cooldown_s, 1..=DAY_S),
             (
@@ -197,6 +206,10 @@ pub enum Cause {
     Capacity,
     /// Another placement carries the rate of an application with less energy.
     Energy,
+    /// A server or rack draws more than its power cap.
+    PowerCap,
+    /// An instance that left because of a power cap saves power where it came from, and the caps hold there.
+    PowerFell,
 }
 
 /// `POST /v1/orchestrator`. What is not named stays.
@@ -221,7 +234,7 @@ pub struct OrchestratorView {
     pub active: bool,
     /// Migrations in flight, whoever asked for them.
     pub moves_in_flight: u32,
-    /// Instances that it has moved away from their SmartNIC.
+    /// Instances that it has moved away from their SmartNIC, or because of a power cap.
     pub displaced: Vec<DisplacedView>,
     /// How many of its decisions are among the events that are kept, by kind.
     pub decisions: BTreeMap<EventKind, u64>,
@@ -233,7 +246,7 @@ pub struct OrchestratorView {
 pub struct DisplacedView {
     /// `app/service/shard`.
     pub instance: String,
-    /// The SmartNIC that it came from.
+    /// The node that it came from.
     pub home: String,
     /// Where it is.
     pub node: String,

@@ -7,7 +7,7 @@
 //! take longer.
 
 use crate::cluster::Cluster;
-use crate::decision::{Decision, Misfit, PlaceError, Placement};
+use crate::decision::{Decision, Misfit, PlaceError, Placement, PowerBound};
 use crate::fit::{Ask, Kinds, check_hard};
 use crate::limits::ROUNDING;
 use crate::node_state::NodeState;
@@ -78,14 +78,26 @@ impl AdmitError {
             AdmitError::TooLarge(_) => {
                 "ask for less in resources, or spread the load over more shards"
             }
-            AdmitError::NoRoom(s) if matches!(s.misfit, Misfit::Memory { .. }) => {
-                "ask for less memory, or delete another application"
-            }
-            AdmitError::NoRoom(s) if matches!(s.misfit, Misfit::Power { .. }) => {
+            AdmitError::NoRoom(s) => s.hint(),
+        }
+    }
+}
+
+impl Shortage {
+    fn hint(&self) -> &'static str {
+        match self.misfit {
+            Misfit::Memory { .. } => "ask for less memory, or delete another application",
+            Misfit::Power {
+                bound: PowerBound::Budget,
+                ..
+            } => {
                 "ask for less in resources, delete another application, or raise powerBudgetW in the \
                  topology"
             }
-            AdmitError::NoRoom(_) => {
+            Misfit::Power { .. } => {
+                "ask for less in resources, delete another application, or raise the cap: e3 power cap"
+            }
+            _ => {
                 "ask for less in resources, delete another application, or accept slower requests \
                  with --overcommit"
             }
@@ -195,8 +207,26 @@ impl Lack<'_> {
         })
     }
 
+    /// The node that lacks the fewest watts, and what lacks there.
+    fn least_power(&self) -> Option<(NodeId, Misfit)> {
+        let d = self.decision;
+        let lacking = self.allowed().filter_map(|(id, n)| {
+            let demand = self.request.demand(d.key.service, d.key.role(), n.kind);
+            let misfit = self.cluster.power_misfit(id, &demand)?;
+            Some((id, misfit))
+        });
+        let missing_w = |misfit: &Misfit| match misfit {
+            Misfit::Power { need_w, left_w, .. } => need_w - left_w,
+            _ => 0.0,
+        };
+        lacking.min_by(|a, b| missing_w(&a.1).total_cmp(&missing_w(&b.1)))
+    }
+
     fn shortage(&self, misfit: &Misfit) -> Shortage {
         let d = self.decision;
+        let of_power = matches!(misfit, Misfit::Power { .. }).then(|| self.least_power());
+        let (closest, misfit) = of_power.flatten().unwrap_or((d.node, misfit.clone()));
+        let misfit = &misfit;
         let service = &self.request.app.service(d.key.service).name;
         let part = match d.key.replica {
             0 => "primary".to_string(),
@@ -224,6 +254,10 @@ impl Lack<'_> {
                 let need = format!("a node with at most {bound} waiting requests");
                 (need, (format!("one with {}", -waiting), on))
             }
+            Misfit::Power { need_w, left_w, .. } => {
+                let on = self.cluster.node(closest).name.clone();
+                (format!("{need_w:.1} W"), (format!("{left_w:.1} W"), on))
+            }
             _ => {
                 let demand = self.request.demand(
                     d.key.service,
@@ -240,7 +274,7 @@ impl Lack<'_> {
             need,
             free,
             free_on,
-            closest: self.cluster.node(d.node).name.clone(),
+            closest: self.cluster.node(closest).name.clone(),
             misfit: misfit.clone(),
             over: self.placement.overcommitted().count(),
             instances: self.placement.decisions.len(),

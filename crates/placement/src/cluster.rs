@@ -9,7 +9,7 @@ use crate::node_state::NodeState;
 use crate::request::{Demand, Request, Reservation};
 use e3_model::application::Pin;
 use e3_model::plan::Role;
-use e3_model::{NodeId, NodeKind, ServiceId, Topology};
+use e3_model::{NodeId, NodeKind, PowerCaps, ServiceId, Topology};
 use e3_power::{PowerModel, Scale};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -102,7 +102,7 @@ impl Cluster {
         Cluster {
             power: power.collect(),
             model,
-            budgets: Budgets::new(topology),
+            budgets: Budgets::new(topology, &PowerCaps::default()),
             names: names.collect(),
             index: Index::new(&nodes, &order),
             nodes,
@@ -111,6 +111,30 @@ impl Cluster {
             order,
             undo: None,
         }
+    }
+
+    /// From now on these caps bound servers and racks, beside the budgets of the topology. The lower one
+    /// counts.
+    pub fn set_power_caps(&mut self, topology: &Topology, caps: &PowerCaps) {
+        self.budgets = Budgets::new(topology, caps);
+        let Some(budgets) = &mut self.budgets else {
+            return;
+        };
+        for (at, node) in self.nodes.iter().enumerate().filter(|(_, n)| n.exists()) {
+            let scale = self.power[node.server];
+            budgets.update(NodeId::of_index(at), node, &self.model, scale);
+        }
+    }
+
+    /// What the server of a node draws when idle (modelled).
+    pub fn idle_w(&self, id: NodeId) -> f64 {
+        self.power[self.node(id).server].idle_w
+    }
+
+    /// What a node adds to that with so many of its cores busy (modelled).
+    pub fn active_w(&self, id: NodeId, busy_cores: f64) -> f64 {
+        let node = self.node(id);
+        node.watts(&self.model, busy_cores * node.speed) * self.power[node.server].factor
     }
 
     /// The node of that id. Panics on an id of another topology; see [`Cluster::get`].
@@ -295,6 +319,11 @@ impl Cluster {
     pub(crate) fn power_misfit(&self, id: NodeId, need: &Demand) -> Option<Misfit> {
         let (budgets, node) = (self.budgets.as_ref()?, self.node(id));
         budgets.misfit(id, node, need, &self.model, self.power[node.server])
+    }
+
+    /// Whether a power cap counts a server as awake in any case.
+    pub(crate) fn is_capped(&self, server: usize) -> bool {
+        self.budgets.as_ref().is_some_and(|b| b.is_capped(server))
     }
 
     /// Watts that a server and its rack may draw beyond what is reserved; None if nothing is bounded.

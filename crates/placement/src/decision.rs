@@ -133,11 +133,18 @@ pub enum Misfit {
         /// What is free.
         left_gbps: f64,
     },
-    /// A power budget.
-    #[error("its {what} would draw {need_w:.1} W more, {left_w:.1} W of its power budget are left")]
+    /// A power budget or a power cap.
+    #[error(
+        "its {what} would draw {need_w:.1} W more, {left_w:.1} W of its {bound} of {max_w:.0} W are left: {:.1} W are missing",
+        need_w - left_w
+    )]
     Power {
         /// `server NAME` or `rack NAME`.
         what: String,
+        /// What bounds it.
+        bound: PowerBound,
+        /// The bound.
+        max_w: f64,
         /// What the instance adds.
         need_w: f64,
         /// What is left.
@@ -153,6 +160,25 @@ pub enum Misfit {
         /// Bound.
         bound: u64,
     },
+}
+
+/// What bounds the power of a server or rack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PowerBound {
+    /// The power budget of the topology.
+    Budget,
+    /// The power cap of an operator.
+    Cap,
+}
+
+impl fmt::Display for PowerBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PowerBound::Budget => "power budget",
+            PowerBound::Cap => "power cap",
+        })
+    }
 }
 
 impl Misfit {

@@ -327,8 +327,8 @@ impl<'a> Writer<'a> {
 
     /// What a server draws at most with what is reserved on it.
     fn most_w(&self, server: usize) -> Vec<(f64, String)> {
-        let Server { idle_w, factor, .. } = self.model.servers[server];
-        let mut terms = vec![(idle_w, format!("y_{server}"))];
+        let Server { wake_w, factor, .. } = self.model.servers[server];
+        let mut terms = vec![(wake_w, format!("y_{server}"))];
         for (at, site) in self
             .model
             .sites

@@ -36,10 +36,11 @@ pub use admit::{AdmitError, Shortage, accept, admit};
 pub use annealing::Cooling;
 pub use assignment::given;
 pub use better::{better_backup, better_primary};
-pub use budget::{BudgetError, check_budgets};
+pub use budget::{BudgetError, CapError, check_budgets, check_caps, idle_w};
 pub use cluster::{Changes, Cluster};
 pub use decision::{
-    Cost, Decision, Explanation, InstanceKey, Level, Misfit, Near, PlaceError, Placement, Rule,
+    Cost, Decision, Explanation, InstanceKey, Level, Misfit, Near, PlaceError, Placement, PowerBound,
+    Rule,
 };
 pub use evaluate::{Score, evaluate, with_possible_replicas};
 pub use joules::{Carried, Following, Move, Offered, carried, follow};

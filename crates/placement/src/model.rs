@@ -82,10 +82,12 @@ pub(crate) struct Site {
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     pub(crate) rack: usize,
-    /// What its power budget and its rack's leave; None if nothing is bounded.
+    /// What the lower of its power budget and its cap, and its rack's, leave; None if nothing is bounded.
     pub(crate) power_left_w: Option<(f64, f64)>,
     /// Idle power that it adds; 0 if it is awake in any case.
     pub(crate) idle_w: f64,
+    /// Idle power that it adds to what the bounds count: 0 also under a power cap.
+    pub(crate) wake_w: f64,
     pub(crate) factor: f64,
 }
 
@@ -426,10 +428,12 @@ fn server(cluster: &Cluster, index: usize) -> Server {
         .map(|id| cluster.node(*id))
         .any(|n| n.used != Demand::default());
     let scale = cluster.scale(index);
+    let idle_w = if is_awake { 0.0 } else { scale.idle_w };
     Server {
         rack: cluster.node(cluster.servers()[index][0]).rack,
         power_left_w: cluster.power_left_w(index),
-        idle_w: if is_awake { 0.0 } else { scale.idle_w },
+        idle_w,
+        wake_w: if cluster.is_capped(index) { 0.0 } else { idle_w },
         factor: scale.factor,
     }
 }

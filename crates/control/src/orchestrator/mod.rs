@@ -8,13 +8,19 @@
 //! Design: docs/design/022.
 
 mod budget;
+mod cap;
+mod cap_returns;
+mod cap_search;
 mod following;
+mod power;
+mod power_view;
 mod rates;
 mod relief;
 mod returns;
 mod round;
 mod watch;
 
+pub use power::MeterReading;
 pub use watch::{InstanceLoad, NodeLoad};
 
 use crate::command::Command;
@@ -23,6 +29,7 @@ use crate::migration::Migration;
 use crate::orchestration::{Act, CPU_PERMILLE, Decided, cooldown};
 use crate::state::Control;
 use budget::Budget;
+use cap::Capping;
 use e3_model::orchestrator::{Cause, OrchestratorMode, OrchestratorSettings};
 use e3_model::{AppId, Nanos, NodeId, ShardKey, Timestamp, Topology};
 use following::{Following, Seen};
@@ -53,6 +60,7 @@ pub struct Orchestrator {
     /// its SmartNIC. A load that had only begun to rise when it was moved says nothing.
     peaks: BTreeMap<ShardKey, (Timestamp, u64)>,
     following: Following,
+    capping: Capping,
 }
 
 /// What becomes of a node with a fault.
@@ -143,6 +151,11 @@ impl Orchestrator {
         }
     }
 
+    /// Takes what the meter of a node shows; none if it has none that measures its own hardware.
+    pub fn on_meter(&mut self, now: Timestamp, node: NodeId, reading: Option<MeterReading>) {
+        self.capping.on_reading(now, node, reading);
+    }
+
     /// The decisions that are due. They are to be executed before the next call.
     pub fn decide(&mut self, now: Timestamp, control: &Control) -> Vec<Command> {
         self.sync(control);
@@ -156,7 +169,8 @@ impl Orchestrator {
         let looks_for_returns = !control.orchestration.displaced.is_empty()
             && now.since(self.returns_looked_at) >= RETURN_LOOK_INTERVAL;
         let follows = self.following.is_due(now, &self.settings);
-        if self.queue.is_empty() && !looks_for_returns && !follows {
+        let looks_at_power = self.capping.is_due(now, control);
+        if self.queue.is_empty() && !looks_for_returns && !follows && !looks_at_power {
             return Vec::new();
         }
         let mut budget = self.budget(control);
@@ -166,12 +180,18 @@ impl Orchestrator {
             self.returns_looked_at = now;
             due.extend(self.decide_returns(now, control, &mut budget, &mut round));
         }
+        let seen = Seen {
+            nodes: &self.nodes,
+            reports: &self.reports,
+            settings: &self.settings,
+        };
+        if looks_at_power {
+            let decided = self
+                .capping
+                .decide(now, control, &seen, &mut budget, &mut round);
+            due.extend(decided);
+        }
         if follows {
-            let seen = Seen {
-                nodes: &self.nodes,
-                reports: &self.reports,
-                settings: &self.settings,
-            };
             due.extend(self.following.decide(now, control, &seen, &mut budget));
         }
         let command = |decided| Command::Orchestrate(Box::new(decided));
@@ -194,6 +214,7 @@ impl Orchestrator {
         }
         self.versions.retain(|id, _| control.apps.contains_key(id));
         self.sync_nodes(&control.topology);
+        self.capping.sync(control);
     }
 
     /// Takes over nodes that have been added, and the servers of all.
@@ -440,7 +461,7 @@ impl NodeWatch {
         let last: Nanos = length(u32::from(self.repeats));
         let is_new = now.since(self.rests_until) > last;
         self.repeats = match act {
-            Act::Away | Act::Back | Act::Follow => 0,
+            Act::Away | Act::Back | Act::Follow | Act::Shed => 0,
             Act::DryRun | Act::Stuck if is_new => 0,
             Act::DryRun | Act::Stuck => self.repeats.saturating_add(1),
         };

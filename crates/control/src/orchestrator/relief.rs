@@ -2,7 +2,8 @@
 //! E3 (USENIX ATC 2019), 3.4, and otherwise where the placer would put it.
 
 use super::Orchestrator;
-use crate::limits::{DESTINATION_BUSY_PERCENT_MAX, DESTINATIONS_MAX};
+use super::watch::has_room;
+use crate::limits::DESTINATIONS_MAX;
 use crate::state::Control;
 use e3_model::plan::{Role, ShardPlan};
 use e3_model::{NodeId, NodeKind, ShardKey, Timestamp};
@@ -151,31 +152,8 @@ impl Orchestrator {
         let fits: Result<(), Misfit> =
             fits_fully(&moving.request, cluster, service, Role::Primary, to, others);
         fits.map_err(|misfit| misfit.to_string())?;
-        let misses = |a, b| {
-            let member = control.members.get(&a);
-            member.is_some_and(|m| m.unreachable.contains(&b))
-        };
-        if misses(from, to) || misses(to, from) {
-            return Err("the network between the two nodes is cut".into());
-        }
-        let Some(node) = self.nodes.get(to.index()) else {
-            return Err("its load is not known".into());
-        };
-        if !node.is_known(now) {
-            return Err("its load is not known".into());
-        }
-        if node.is_queued || node.starved > 0 {
-            return Err("it is overloaded itself".into());
-        }
         let (here, there) = (cluster.node(from).kind, cluster.node(to).kind);
-        let more = moving.cpu_permille_on(here, there);
-        if !node.holds(more, DESTINATION_BUSY_PERCENT_MAX) {
-            let busy = f64::from(node.load.busy_permille) / 1e3;
-            let (cores, more) = (node.cores, more as f64 / 1e3);
-            return Err(format!(
-                "needs {more:.2} cores, {busy:.2} of {cores} are busy, must be at most {DESTINATION_BUSY_PERCENT_MAX} %"
-            ));
-        }
-        Ok(())
+        let more_permille = moving.cpu_permille_on(here, there);
+        has_room(now, control, &self.nodes, (from, to), more_permille)
     }
 }

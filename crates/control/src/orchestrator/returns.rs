@@ -25,7 +25,7 @@ impl Orchestrator {
     ) -> Vec<Decided> {
         let mut due = Vec::new();
         self.note_peaks(now, control);
-        for moved in &control.orchestration.displaced {
+        for moved in control.orchestration.displaced.iter().filter(|d| !d.shed) {
             if budget.left == 0 {
                 break;
             }

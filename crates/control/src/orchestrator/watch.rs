@@ -1,11 +1,12 @@
 //! What is known of the load of nodes and instances, and when it is a fault. E3 (USENIX ATC 2019), 3.4.
 
 use crate::limits::{
-    AVERAGE_REPORTS, BUSY_PERCENT_FULL, EXECUTION_SAMPLES_MIN, LOAD_AGE_MAX, REPORT_AGE_MAX,
+    AVERAGE_REPORTS, BUSY_PERCENT_FULL, DESTINATION_BUSY_PERCENT_MAX, EXECUTION_SAMPLES_MIN, LOAD_AGE_MAX, REPORT_AGE_MAX,
     REPORT_SPAN_MIN,
 };
 use e3_model::orchestrator::{Cause, OrchestratorSettings};
-use e3_model::{AppId, Nanos, NodeKind, ShardKey, Timestamp};
+use crate::state::Control;
+use e3_model::{AppId, Nanos, NodeId, NodeKind, ShardKey, Timestamp};
 
 /// Load of a node, from a heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -27,6 +28,8 @@ pub struct InstanceLoad {
     pub handled: u64,
     /// Time in the handler.
     pub busy: Nanos,
+    /// Memory of its state; 0 if it is not known.
+    pub state_bytes: u64,
 }
 
 /// A node.
@@ -163,6 +166,8 @@ pub(super) struct InstanceWatch {
     pub(super) overloaded: u32,
     /// Requests between the last two reports.
     lately: u64,
+    /// Memory of its state; 0 if it is not known.
+    pub(super) state_bytes: u64,
 }
 
 impl InstanceWatch {
@@ -177,6 +182,7 @@ impl InstanceWatch {
             cpu_permille: 0,
             overloaded: 0,
             lately: 0,
+            state_bytes: load.state_bytes,
         }
     }
 
@@ -200,6 +206,7 @@ impl InstanceWatch {
             busy: load.busy,
             cpu_permille: busy.saturating_mul(1_000) / span.0.max(1),
             lately: handled,
+            state_bytes: load.state_bytes,
             ..self
         };
         if handled < EXECUTION_SAMPLES_MIN {
@@ -298,6 +305,12 @@ impl Reports {
         all
     }
 
+    /// Cores that its instances keep busy.
+    pub(super) fn busy_cores(&self) -> f64 {
+        let busy_permille: u64 = self.instances.iter().map(|i| i.cpu_permille).sum();
+        busy_permille as f64 / 1e3
+    }
+
     /// Whether the load of its instances is known.
     pub(super) fn is_known(&self, now: Timestamp) -> bool {
         self.is_measured && now.since(self.at) <= REPORT_AGE_MAX
@@ -307,6 +320,38 @@ impl Reports {
         let of_app = self.instances.iter_mut().filter(|i| i.key.app == app);
         of_app.for_each(InstanceWatch::restart);
     }
+}
+
+/// Whether a node reaches the one that an instance leaves, and has cores for it.
+pub(super) fn has_room(
+    now: Timestamp,
+    control: &Control,
+    nodes: &[NodeWatch],
+    (from, to): (NodeId, NodeId),
+    more_permille: u64,
+) -> Result<(), String> {
+    let misses = |a, b| {
+        let member = control.members.get(&a);
+        member.is_some_and(|m| m.unreachable.contains(&b))
+    };
+    if misses(from, to) || misses(to, from) {
+        return Err("the network between the two nodes is cut".into());
+    }
+    let node = nodes.get(to.index()).filter(|n| n.is_known(now));
+    let Some(node) = node else {
+        return Err("its load is not known".into());
+    };
+    if node.is_queued || node.starved > 0 {
+        return Err("it is overloaded itself".into());
+    }
+    if !node.holds(more_permille, DESTINATION_BUSY_PERCENT_MAX) {
+        let busy = f64::from(node.load.busy_permille) / 1e3;
+        let (cores, more) = (node.cores, more_permille as f64 / 1e3);
+        return Err(format!(
+            "needs {more:.2} cores, {busy:.2} of {cores} are busy, must be at most {DESTINATION_BUSY_PERCENT_MAX} %"
+        ));
+    }
+    Ok(())
 }
 
 /// The fault that a node shows.

@@ -2,7 +2,7 @@
 //! are carried out and checked.
 
 use crate::script::{AT, KEY, NODES, Script};
-use e3_control::{Act, Applied, Command, InstanceLoad, NodeLoad, Orchestrator};
+use e3_control::{Act, Applied, Command, InstanceLoad, MeterReading, NodeLoad, Orchestrator};
 use e3_model::event::{Event, EventKind};
 use e3_model::orchestrator::{OrchestratorMode, OrchestratorSettings};
 use e3_model::plan::NodeHello;
@@ -31,6 +31,10 @@ pub struct Cluster {
     pub work: BTreeMap<ShardKey, Work>,
     /// Requests of clients each second, by application; the first node takes all of them.
     pub clients: BTreeMap<AppId, u64>,
+    /// By shard: memory of its state; that of the manifest for others.
+    pub state_bytes: BTreeMap<ShardKey, u64>,
+    /// What meters of nodes show.
+    pub meters: BTreeMap<NodeId, MeterReading>,
     /// Nodes that send nothing.
     pub silent: Vec<NodeId>,
     /// Moves make no progress.
@@ -67,6 +71,8 @@ pub fn cluster() -> Cluster {
         nodes: BTreeMap::new(),
         work: BTreeMap::new(),
         clients: BTreeMap::new(),
+        state_bytes: BTreeMap::new(),
+        meters: BTreeMap::new(),
         silent: Vec::new(),
         stuck: false,
         done: BTreeMap::new(),
@@ -225,11 +231,13 @@ impl Cluster {
                 key: *key,
                 handled: *handled,
                 busy: Nanos(*busy),
+                state_bytes: self.state_bytes.get(key).copied().unwrap_or(0),
             });
             let incarnation = self.script.control.members[&node].incarnation;
             let (now, datagrams) = (self.now, self.steps);
             let o = &mut self.orchestrator;
             o.on_report(now, node, incarnation, datagrams, loads);
+            o.on_meter(now, node, self.meters.get(&node).copied());
             let asked = self.asked.iter().filter(|_| node == HOST);
             o.on_ingress(
                 now,

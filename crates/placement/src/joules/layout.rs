@@ -105,12 +105,13 @@ impl<'a> Layout<'a> {
         let server = self.model.sites[site].server;
         let s = &self.model.servers[server];
         let wakes = if left.instances[server] == 0 {
-            s.idle_w
+            s.wake_w
         } else {
             0.0
         };
         let need = self.watts(cores, site) + wakes;
-        need <= left.servers_w[server] + ROUNDING && need <= left.racks_w[&s.rack] + ROUNDING
+        let least = left.servers_w[server].min(left.racks_w[&s.rack]);
+        need <= ROUNDING || need <= least + ROUNDING
     }
 
     pub(super) fn add(&mut self, part: usize, role: Role, site: usize) {
@@ -157,8 +158,8 @@ impl<'a> Layout<'a> {
         let before = left.instances[server];
         left.instances[server] = if comes { before + 1 } else { before - 1 };
         match (before, left.instances[server]) {
-            (0, _) => watts += s.idle_w,
-            (_, 0) => watts -= s.idle_w,
+            (0, _) => watts += s.wake_w,
+            (_, 0) => watts -= s.wake_w,
             _ => {}
         }
         left.servers_w[server] -= watts;
