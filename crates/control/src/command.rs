@@ -7,8 +7,8 @@ use e3_model::orchestrator::OrchestratorSettings;
 use e3_model::plan::{NodeEvent, NodeHello, NodeWelcome};
 use e3_model::topology::Rack;
 use e3_model::{
-    AppId, Application, Format, NodeId, PowerDomain, Profile, Sealed, ServiceId, ShardKey, Timestamp,
-    Topology,
+    AppId, Application, Format, NodeId, PowerDomain, Profile, Sealed, ServiceId, ShardKey,
+    Timestamp, Topology,
 };
 use e3_placement::InstanceKey;
 use serde::{Deserialize, Serialize};

@@ -113,7 +113,8 @@ impl Index {
         }
         if self.power_caps != control.power_caps {
             self.power_caps = control.power_caps.clone();
-            self.cluster.set_power_caps(&control.topology, &self.power_caps);
+            self.cluster
+                .set_power_caps(&control.topology, &self.power_caps);
         }
         let mut changed = BTreeSet::new();
         for app in apps {

@@ -20,7 +20,10 @@ impl Control {
         self.check_format(Format::POWER_CAPS, CAPS)?;
         let racks = || self.topology.spec.racks.iter();
         let known: Vec<String> = match domain {
-            PowerDomain::Server(_) => racks().flat_map(|r| &r.servers).map(|s| s.name.clone()).collect(),
+            PowerDomain::Server(_) => racks()
+                .flat_map(|r| &r.servers)
+                .map(|s| s.name.clone())
+                .collect(),
             PowerDomain::Rack(_) => racks().map(|r| r.name.clone()).collect(),
         };
         if !known.iter().any(|name| name == domain.name()) {

@@ -13,8 +13,8 @@ use crate::reshard::Resharding;
 use crate::table::Table;
 use e3_model::plan::{AppPlan, Release, ShardPlan};
 use e3_model::{
-    Address, AppId, Format, Formats, NodeId, PowerCaps, Profile, ServiceId, ShardId, ShardKey, Timestamp,
-    Topology,
+    Address, AppId, Format, Formats, NodeId, PowerCaps, Profile, ServiceId, ShardId, ShardKey,
+    Timestamp, Topology,
 };
 use e3_placement::Cluster;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,7 @@
 //! Nodes that operators add, cordon and remove. Design: docs/design/024.
 
 use crate::core::{Core, ExecuteError};
+use crate::power::check_idle;
 use crate::refusal::{bad_json, no_node};
 use crate::shared::Shared;
 use axum::Json;
@@ -71,6 +72,7 @@ impl Core {
             let hint = "raise powerBudgetW, or leave it out; the budget of a rack that exists cannot change";
             unprocessable(format!("{}: {e}", q.file)).hint(hint)
         })?;
+        check_idle(&grown, &self.control.power_caps)?;
         let racks = new.spec.racks;
         let Applied::Added(ids) = self.execute(&Command::AddNodes { racks })? else {
             unreachable!("hardware is added or refused");

@@ -27,6 +27,7 @@ mod operate;
 mod orchestrator;
 mod parts;
 mod pending;
+mod power;
 mod rate;
 mod refusal;
 mod route;

@@ -13,8 +13,8 @@ use e3_http::Refusal;
 use e3_model::api::{
     DisplacedView, OrchestratorMode, OrchestratorRequest, OrchestratorSettings, OrchestratorView,
 };
-use e3_model::plan::{NodeReport, ShardCounts};
-use e3_model::{Format, Timestamp};
+use e3_model::plan::{NodeReport, Role, ShardCounts};
+use e3_model::{Format, ShardKey, Timestamp};
 use e3_wire::datagram::Header;
 use e3_wire::heartbeat::Heartbeat;
 use std::collections::BTreeMap;
@@ -120,10 +120,13 @@ impl Core {
 
     /// Takes the loads of a node's instances from a report.
     pub(crate) fn on_instance_loads(&mut self, now: Timestamp, report: &NodeReport) {
+        let primaries = report.instances.iter().filter(|i| i.role == Role::Primary);
+        let states: BTreeMap<ShardKey, u64> = primaries.map(|i| (i.key, i.memory_bytes)).collect();
         let load = |c: &ShardCounts| InstanceLoad {
             key: c.key,
             handled: c.handled.saturating_add(c.calls),
             busy: c.busy,
+            state_bytes: states.get(&c.key).copied().unwrap_or(0),
         };
         let stats = &report.stats;
         let datagrams = stats.datagrams_in.saturating_add(stats.datagrams_out);
@@ -131,6 +134,7 @@ impl Core {
         let loads = report.counts.iter().map(load);
         self.orchestrator
             .on_report(now, node, incarnation, datagrams, loads);
+        self.orchestrator.on_meter(now, node, self.meter(node));
         let ingress = stats.ingress.iter();
         let asked = ingress.map(|(app, c)| (*app, c.admitted.saturating_add(c.overloaded)));
         self.orchestrator.on_ingress(now, node, incarnation, asked);

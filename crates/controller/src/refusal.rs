@@ -18,6 +18,7 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::NoShard(_)
                 | CommandError::NoService { .. }
                 | CommandError::NoReplica { .. }
+                | CommandError::NoPowerDomain { .. }
                 | CommandError::NoToken { .. }
                 | CommandError::NoSecret { .. } => StatusCode::NOT_FOUND,
                 CommandError::Fixed { .. }
@@ -58,6 +59,7 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::Parts { .. }
                 | CommandError::Stateless(_)
                 | CommandError::Setting(_)
+                | CommandError::PowerCap { .. }
                 | CommandError::NoAppId
                 | CommandError::SecretLength { .. }
                 | CommandError::TooManyApps(_) => StatusCode::UNPROCESSABLE_ENTITY,

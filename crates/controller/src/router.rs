@@ -5,7 +5,7 @@ use crate::openapi::openapi;
 use crate::shared::Shared;
 use crate::{
     access, apps, audit_route, backups, events, hardware, metrics, node_plan, nodes, operate,
-    orchestrator, pending, secrets, tokens,
+    orchestrator, pending, power, secrets, tokens,
 };
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
@@ -68,6 +68,7 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
             "/v1/orchestrator",
             get(orchestrator::view).post(orchestrator::set),
         )
+        .route("/v1/power", get(power::list).post(power::cap))
         .route(
             "/v1/instances",
             get(async |State(s): State<Shared>| Json(s.core().instance_views())),

@@ -232,6 +232,22 @@ pub static ROUTES: [Route; 53] = [
     .refuses(&[409, 507]),
     route(
         READ,
+        ("get", "/v1/power"),
+        "listPower",
+        "what racks and servers draw, measured or modelled, and their power caps",
+        Gives(schema::<Vec<PowerView>>),
+    ),
+    route(
+        ADMIN,
+        ("post", "/v1/power"),
+        "setPowerCap",
+        "set the power cap of a server or a rack, or remove it",
+        Gives(schema::<PowerView>),
+    )
+    .takes(schema::<PowerCapRequest>, BODY_LEN_MAX)
+    .refuses(&[404, 409, 507]),
+    route(
+        READ,
         ("get", "/v1/instances"),
         "listInstances",
         "all instances",

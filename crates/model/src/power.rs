@@ -105,9 +105,11 @@ impl PowerCaps {
     /// Forgets the caps of servers and racks that the topology no longer has.
     pub fn keep_known(&mut self, topology: &Topology) {
         let racks = &topology.spec.racks;
-        self.racks.retain(|name, _| racks.iter().any(|r| r.name == *name));
+        self.racks
+            .retain(|name, _| racks.iter().any(|r| r.name == *name));
         let servers = || racks.iter().flat_map(|rack| &rack.servers);
-        self.servers.retain(|name, _| servers().any(|s| s.name == *name));
+        self.servers
+            .retain(|name, _| servers().any(|s| s.name == *name));
     }
 }
 

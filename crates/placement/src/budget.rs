@@ -9,8 +9,8 @@ use crate::decision::{Misfit, PowerBound};
 use crate::limits::ROUNDING;
 use crate::node_state::NodeState;
 use crate::request::Demand;
-use e3_model::{NodeId, PowerCaps, PowerDomain, Topology};
 use e3_model::topology::Server;
+use e3_model::{NodeId, PowerCaps, PowerDomain, Topology};
 use e3_power::{PowerModel, Scale};
 use std::ops::Range;
 

@@ -39,8 +39,8 @@ pub use better::{better_backup, better_primary};
 pub use budget::{BudgetError, CapError, check_budgets, check_caps, idle_w};
 pub use cluster::{Changes, Cluster};
 pub use decision::{
-    Cost, Decision, Explanation, InstanceKey, Level, Misfit, Near, PlaceError, Placement, PowerBound,
-    Rule,
+    Cost, Decision, Explanation, InstanceKey, Level, Misfit, Near, PlaceError, Placement,
+    PowerBound, Rule,
 };
 pub use evaluate::{Score, evaluate, with_possible_replicas};
 pub use joules::{Carried, Following, Move, Offered, carried, follow};

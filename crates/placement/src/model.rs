@@ -433,7 +433,11 @@ fn server(cluster: &Cluster, index: usize) -> Server {
         rack: cluster.node(cluster.servers()[index][0]).rack,
         power_left_w: cluster.power_left_w(index),
         idle_w,
-        wake_w: if cluster.is_capped(index) { 0.0 } else { idle_w },
+        wake_w: if cluster.is_capped(index) {
+            0.0
+        } else {
+            idle_w
+        },
         factor: scale.factor,
     }
 }

@@ -14,7 +14,8 @@ use e3_model::orchestrator::{OrchestratorMode, OrchestratorSettings};
 use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::timing::{HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT};
 use e3_model::{
-    AppId, Application, Format, Formats, Nanos, NodeId, Profile, ShardKey, Timestamp, Topology,
+    AppId, Application, Format, Formats, Nanos, NodeId, PowerDomain, Profile, ShardKey, Timestamp,
+    Topology,
 };
 use e3_perfsim::{Action, Controller, Heartbeat, InstanceCount, Outcome};
 use e3_placement::Placement;
@@ -147,6 +148,18 @@ impl ProductController {
         }
     }
 
+    /// Sets the power cap of a server or a rack, or removes it.
+    pub fn set_power_cap(
+        &mut self,
+        domain: &PowerDomain,
+        cap_w: Option<u32>,
+    ) -> Result<(), CommandError> {
+        let domain = domain.clone();
+        self.control
+            .apply(&Command::SetPowerCap { domain, cap_w })?;
+        Ok(())
+    }
+
     /// The state machine, for tests.
     pub fn control(&self) -> &Control {
         &self.control
@@ -246,6 +259,8 @@ impl ProductController {
                 key,
                 handled: count.handled,
                 busy: count.busy,
+                // That of the manifest counts.
+                state_bytes: 0,
             });
         }
         for (beat, incarnation) in beats {

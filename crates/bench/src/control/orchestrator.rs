@@ -218,6 +218,7 @@ pub(super) fn decide(servers: usize) -> Decisions {
                 key: *key,
                 handled: 1_000 * round,
                 busy: Nanos::from_millis(100 * round),
+                state_bytes: 0,
             };
             let loads = std::iter::once(load);
             orchestrator.on_report(at, *node, INCARNATION, 1_000 * round, loads);

@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use crate::ui::failure::Failure;
-use e3_model::api::{Event, OrchestratorRequest, OrchestratorView};
+use e3_model::api::{Event, OrchestratorRequest, OrchestratorView, PowerCapRequest, PowerView};
 
 impl Client {
     /// `GET /v1/events`.
@@ -21,6 +21,17 @@ impl Client {
         request: &OrchestratorRequest,
     ) -> Result<OrchestratorView, Failure> {
         let post = self.http.post(self.path("/v1/orchestrator"));
+        self.answer(self.authorized(post).send_json(request))
+    }
+
+    /// `GET /v1/power`.
+    pub fn power(&self) -> Result<Vec<PowerView>, Failure> {
+        self.get("/v1/power")
+    }
+
+    /// `POST /v1/power`.
+    pub fn cap_power(&self, request: &PowerCapRequest) -> Result<PowerView, Failure> {
+        let post = self.http.post(self.path("/v1/power"));
         self.answer(self.authorized(post).send_json(request))
     }
 }

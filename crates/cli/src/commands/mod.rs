@@ -27,6 +27,7 @@ mod orchestrator;
 mod pending;
 mod place;
 mod plan;
+mod power;
 mod profile;
 mod replay;
 mod restore;
@@ -91,6 +92,8 @@ pub enum Command {
     Scale(scale::Scale),
     /// Show or change when instances move away from overloaded SmartNICs by themselves
     Orchestrator(orchestrator::Orchestrator),
+    /// Show what racks and servers draw, or set their power caps
+    Power(power::Power),
     /// Deploy the version before the running one again
     Rollback(rollback::Rollback),
     /// Set the secrets of applications
@@ -169,6 +172,7 @@ impl Command {
             Command::Node(args) => node::run(&args, settings),
             Command::Scale(args) => scale::run(&args, settings),
             Command::Orchestrator(args) => orchestrator::run(&args, settings),
+            Command::Power(args) => power::run(&args, settings),
             Command::Rollback(args) => rollback::run(&args, settings),
             Command::Secret(args) => secret::run(&args, settings),
             Command::Token(args) => token::run(&args, settings),

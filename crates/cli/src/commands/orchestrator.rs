@@ -61,6 +61,12 @@ pub struct Orchestrator {
     /// The same for each server
     #[arg(long, value_name = "COUNT")]
     pub moves_per_server_max: Option<u32>,
+    /// Power caps: rounds of a second in a row above a cap before instances leave
+    #[arg(long, value_name = "COUNT")]
+    pub power_rounds: Option<u32>,
+    /// Power caps: how far below the cap the power is brought, in percent of the cap
+    #[arg(long, value_name = "PERCENT")]
+    pub power_margin_percent: Option<u32>,
     /// How long a SmartNIC is left alone after a decision
     #[arg(long, value_name = "SECONDS")]
     pub node_cooldown: Option<u32>,
@@ -115,6 +121,8 @@ fn request(args: &Orchestrator) -> OrchestratorRequest {
         ("overloadReports", args.overload_reports),
         ("movesMax", args.moves_max),
         ("movesPerServerMax", args.moves_per_server_max),
+        ("powerRounds", args.power_rounds),
+        ("powerMarginPercent", args.power_margin_percent),
         ("nodeCooldownS", args.node_cooldown),
         ("instanceCooldownS", args.instance_cooldown),
         ("cooldownSMax", args.cooldown_max),
@@ -201,20 +209,22 @@ mod tests {
             "--overload-reports=6",
             "--moves-max=7",
             "--moves-per-server-max=8",
-            "--node-cooldown=9",
-            "--instance-cooldown=10",
-            "--cooldown-max=11",
-            "--return-busy-percent=12",
-            "--follow-interval=13",
-            "--follow-reserve-percent=14",
-            "--follow-horizon=15",
-            "--follow-move-joules=16",
-            "--follow-cooldown=17",
+            "--power-rounds=9",
+            "--power-margin-percent=10",
+            "--node-cooldown=11",
+            "--instance-cooldown=12",
+            "--cooldown-max=13",
+            "--return-busy-percent=14",
+            "--follow-interval=15",
+            "--follow-reserve-percent=16",
+            "--follow-horizon=17",
+            "--follow-move-joules=18",
+            "--follow-cooldown=19",
         ];
         let request = request(&Words::parse_from(words).args);
         assert_eq!(request.mode, Some(OrchestratorMode::DryRun));
         let numbers = OrchestratorSettings::default().numbers();
         let values = numbers.map(|(name, _, _)| request.numbers[name]);
-        assert_eq!(values.to_vec(), (1..=17).collect::<Vec<u32>>());
+        assert_eq!(values.to_vec(), (1..=19).collect::<Vec<u32>>());
     }
 }

@@ -90,8 +90,11 @@ impl Capping {
         }
         self.topology = Some(control.topology.clone());
         self.caps = control.power_caps.clone();
-        let mut before: BTreeMap<PowerDomain, Watched> =
-            self.watched.drain(..).map(|w| (w.domain.clone(), w)).collect();
+        let mut before: BTreeMap<PowerDomain, Watched> = self
+            .watched
+            .drain(..)
+            .map(|w| (w.domain.clone(), w))
+            .collect();
         for (domain, cap_w) in self.caps.iter() {
             let known = before.remove(&domain);
             // Another cap begins anew: what was not possible under the last one may be now.
@@ -164,7 +167,9 @@ impl Capping {
                 round,
                 picture: &mut picture,
             };
-            let Some(decided) = shedding.decide() else { continue };
+            let Some(decided) = shedding.decide() else {
+                continue;
+            };
             let has_moved = decided.iter().any(|d| d.act == Act::Shed);
             self.watched[at].rest(now, has_moved, seen.settings);
             due.extend(decided);
@@ -238,7 +243,9 @@ impl Shedding<'_, '_, '_, '_> {
     /// The instances whose moves free most watts for each byte, and why others cannot.
     fn best(&mut self) -> (Option<Shed>, Vec<String>) {
         let control = self.picture.control;
-        let mut groups = self.round.with(|cluster| self.search.groups(self.picture, cluster));
+        let mut groups = self
+            .round
+            .with(|cluster| self.search.groups(self.picture, cluster));
         groups.truncate(POWER_CANDIDATES_MAX);
         let mut best: Option<Shed> = None;
         let mut why = Vec::new();
@@ -253,9 +260,8 @@ impl Shedding<'_, '_, '_, '_> {
                 }
                 Ok(_) => {}
                 Err(rejected) => {
-                    let of = |(n, why): &(NodeId, String)| {
-                        format!("{}: {why}", control.node_name(*n))
-                    };
+                    let of =
+                        |(n, why): &(NodeId, String)| format!("{}: {why}", control.node_name(*n));
                     let nodes: Vec<String> = rejected.nodes.iter().map(of).collect();
                     let name = control.shard_name(rejected.key);
                     why.push(format!("{name}: {}", nodes.join(", ")));

@@ -81,7 +81,9 @@ fn displaced<'a>(picture: &Picture<'a>, moved: &Displaced) -> Option<(Moving<'a>
     let shard = control.apps.get(&moved.key.app)?.shard(moved.key)?;
     let from = shard.primary;
     let reports = picture.seen.reports.get(from.index())?;
-    let instance = reports.of(moved.key).filter(|_| reports.is_known(picture.now))?;
+    let instance = reports
+        .of(moved.key)
+        .filter(|_| reports.is_known(picture.now))?;
     let is_away = from != moved.home && control.is_up(moved.home);
     let moving = Moving::new(control, moved.key, from, instance.cpu_permille)?;
     is_away.then_some((moving, from))
@@ -106,11 +108,26 @@ fn saved_w(
     let (leaves, comes) = cores(picture, moving, from, home);
     let more_permille = (comes * 1e3).round() as u64;
     let ends = (from, home);
-    has_room(picture.now, picture.control, picture.seen.nodes, ends, more_permille).ok()?;
+    has_room(
+        picture.now,
+        picture.control,
+        picture.seen.nodes,
+        ends,
+        more_permille,
+    )
+    .ok()?;
     cluster.try_out(|cluster| {
         cluster.remove(&moving.request, service, Role::Primary, from);
         let backups = &moving.shard.backups;
-        fits_fully(&moving.request, cluster, service, Role::Primary, home, backups).ok()
+        fits_fully(
+            &moving.request,
+            cluster,
+            service,
+            Role::Primary,
+            home,
+            backups,
+        )
+        .ok()
     })?;
     let mut after = picture.fork();
     after.note(from, leaves, home, comes);

@@ -215,7 +215,9 @@ impl Search<'_> {
                     && !watched.has(leaving.from)
                     && has_no_headroom(picture, cluster, watched);
                 if is_full || (at == self.at && outside) {
-                    watched.nodes().for_each(|n| exclude(cluster, &mut excluded, n));
+                    watched
+                        .nodes()
+                        .for_each(|n| exclude(cluster, &mut excluded, n));
                 }
             }
             exclude(cluster, &mut excluded, leaving.from);
@@ -295,7 +297,13 @@ impl Search<'_> {
         let (leaves, comes) = step.cores(moving, picture.seen);
         let more_permille = (comes * 1e3).round() as u64;
         let ends = (leaving.from, to);
-        has_room(picture.now, picture.control, picture.seen.nodes, ends, more_permille)?;
+        has_room(
+            picture.now,
+            picture.control,
+            picture.seen.nodes,
+            ends,
+            more_permille,
+        )?;
         let mut after = picture.fork();
         after.note(leaving.from, leaves, to, comes);
         for (at, watched) in self.watched.iter().enumerate() {

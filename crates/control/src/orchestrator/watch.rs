@@ -1,11 +1,11 @@
 //! What is known of the load of nodes and instances, and when it is a fault. E3 (USENIX ATC 2019), 3.4.
 
 use crate::limits::{
-    AVERAGE_REPORTS, BUSY_PERCENT_FULL, DESTINATION_BUSY_PERCENT_MAX, EXECUTION_SAMPLES_MIN, LOAD_AGE_MAX, REPORT_AGE_MAX,
-    REPORT_SPAN_MIN,
+    AVERAGE_REPORTS, BUSY_PERCENT_FULL, DESTINATION_BUSY_PERCENT_MAX, EXECUTION_SAMPLES_MIN,
+    LOAD_AGE_MAX, REPORT_AGE_MAX, REPORT_SPAN_MIN,
 };
-use e3_model::orchestrator::{Cause, OrchestratorSettings};
 use crate::state::Control;
+use e3_model::orchestrator::{Cause, OrchestratorSettings};
 use e3_model::{AppId, Nanos, NodeId, NodeKind, ShardKey, Timestamp};
 
 /// Load of a node, from a heartbeat.

@@ -30,6 +30,7 @@ pub(super) fn instance_loads(cluster: &Cluster, node: u32) -> Vec<InstanceLoad> 
         key: c.key,
         handled: c.handled,
         busy: c.busy,
+        state_bytes: 0,
     };
     counts.iter().map(load).collect()
 }
