@@ -18,9 +18,13 @@ pub enum EventKind {
     OrchestratorReturn,
     /// The orchestrator moves an instance because the load of its application has changed.
     OrchestratorFollow,
+    /// The orchestrator splits the shards of a service.
+    OrchestratorSplit,
+    /// The orchestrator merges shards of a service.
+    OrchestratorMerge,
     /// The orchestrator would do one of these, if it were not in dry-run mode.
     OrchestratorDryRun,
-    /// The orchestrator sees a fault and finds nothing to do about it.
+    /// The orchestrator sees a fault, or a load that should be scaled for, and finds nothing to do about it.
     OrchestratorStuck,
     /// An operator changed the settings of the orchestrator.
     OrchestratorSet,
@@ -65,6 +69,8 @@ impl EventKind {
             EventKind::OrchestratorMove => "orchestrator-move",
             EventKind::OrchestratorReturn => "orchestrator-return",
             EventKind::OrchestratorFollow => "orchestrator-follow",
+            EventKind::OrchestratorSplit => "orchestrator-split",
+            EventKind::OrchestratorMerge => "orchestrator-merge",
             EventKind::OrchestratorDryRun => "orchestrator-dry-run",
             EventKind::OrchestratorStuck => "orchestrator-stuck",
             EventKind::OrchestratorSet => "orchestrator-set",
@@ -139,6 +145,8 @@ mod tests {
         for kind in [
             EventKind::OrchestratorMove,
             EventKind::OrchestratorFollow,
+            EventKind::OrchestratorSplit,
+            EventKind::OrchestratorMerge,
             EventKind::OrchestratorDryRun,
             EventKind::MigrationCancelled,
             EventKind::NodeUncordoned,

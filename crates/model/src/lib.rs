@@ -32,6 +32,7 @@ pub mod plan_change;
 pub mod profile;
 pub mod reshard;
 pub mod service_timer;
+pub mod shard_bounds;
 pub mod status;
 mod time;
 pub mod timer;
