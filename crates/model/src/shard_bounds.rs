@@ -205,10 +205,7 @@ mod tests {
                 "{min: 3, max: 10}",
                 "shards.min, 3, times a power of two: 6 or 12",
             ),
-            (
-                "{min: 3000, max: 4000}",
-                "times a power of two: 3000",
-            ),
+            ("{min: 3000, max: 4000}", "times a power of two: 3000"),
             (
                 "{min: 2, max: 8, count: 6}",
                 "shards.count is 6, must be shards.min, 2, times a power of two, at most 8",

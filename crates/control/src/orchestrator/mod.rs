@@ -13,6 +13,7 @@ mod rates;
 mod relief;
 mod returns;
 mod round;
+mod scaling;
 mod watch;
 
 pub use watch::{InstanceLoad, NodeLoad};
@@ -28,6 +29,7 @@ use e3_model::{AppId, Nanos, NodeId, ShardKey, Timestamp, Topology};
 use following::{Following, Seen};
 use relief::Moving;
 use round::Round;
+use scaling::Scaling;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use watch::{InstanceWatch, NodeWatch, Reports, fault};
@@ -53,6 +55,7 @@ pub struct Orchestrator {
     /// its SmartNIC. A load that had only begun to rise when it was moved says nothing.
     peaks: BTreeMap<ShardKey, (Timestamp, u64)>,
     following: Following,
+    scaling: Scaling,
 }
 
 /// What becomes of a node with a fault.
@@ -151,12 +154,14 @@ impl Orchestrator {
                 self.nodes[node.index()].is_queued = false;
             }
             self.following = Following::default();
+            self.scaling = Scaling::default();
             return Vec::new();
         }
         let looks_for_returns = !control.orchestration.displaced.is_empty()
             && now.since(self.returns_looked_at) >= RETURN_LOOK_INTERVAL;
         let follows = self.following.is_due(now, &self.settings);
-        if self.queue.is_empty() && !looks_for_returns && !follows {
+        let scales = self.scaling.is_due(now, &self.settings);
+        if self.queue.is_empty() && !looks_for_returns && !follows && !scales {
             return Vec::new();
         }
         let mut budget = self.budget(control);
@@ -166,13 +171,19 @@ impl Orchestrator {
             self.returns_looked_at = now;
             due.extend(self.decide_returns(now, control, &mut budget, &mut round));
         }
+        let seen = Seen {
+            nodes: &self.nodes,
+            reports: &self.reports,
+            settings: &self.settings,
+        };
         if follows {
-            let seen = Seen {
-                nodes: &self.nodes,
-                reports: &self.reports,
-                settings: &self.settings,
-            };
             due.extend(self.following.decide(now, control, &seen, &mut budget));
+        }
+        // A move that was decided now is in the way of a split that the state does not show yet.
+        if scales && due.is_empty() {
+            let moves = |app| self.following.moves(app);
+            let scaling = &mut self.scaling;
+            due.extend(scaling.decide(now, control, &seen, &mut budget, moves));
         }
         let command = |decided| Command::Orchestrate(Box::new(decided));
         due.into_iter().map(command).collect()
@@ -220,6 +231,13 @@ impl Orchestrator {
         };
         for m in control.apps.values().flat_map(|app| &app.migrations) {
             budget.take(self.servers(&[m.from, m.to]));
+        }
+        for app in control.apps.values() {
+            if let Some(r) = &app.resharding {
+                let shards = app.plan.shards.iter().filter(|s| s.service == r.service);
+                let nodes = shards.flat_map(|s| s.backups.iter().chain([&s.primary]));
+                budget.take(self.servers(&nodes.copied().collect::<Vec<_>>()));
+            }
         }
         budget
     }
@@ -290,6 +308,7 @@ impl Orchestrator {
             key: None,
             from: node,
             to: None,
+            shards: None,
             why: String::new(),
             figures: self.figures(cause, watch, over),
         };
@@ -440,7 +459,7 @@ impl NodeWatch {
         let last: Nanos = length(u32::from(self.repeats));
         let is_new = now.since(self.rests_until) > last;
         self.repeats = match act {
-            Act::Away | Act::Back | Act::Follow => 0,
+            Act::Away | Act::Back | Act::Follow | Act::Split | Act::Merge => 0,
             Act::DryRun | Act::Stuck if is_new => 0,
             Act::DryRun | Act::Stuck => self.repeats.saturating_add(1),
         };
