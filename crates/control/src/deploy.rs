@@ -31,6 +31,9 @@ impl Control {
         if app.spec.services.iter().any(|s| !s.timers.is_empty()) {
             self.check_format(Format::SERVICE_TIMERS, "timers in manifests")?;
         }
+        if app.spec.services.iter().any(|s| s.shard_bounds.is_some()) {
+            self.check_format(Format::SHARD_BOUNDS, "bounds of the number of shards")?;
+        }
         if let Some(restored) = restored {
             self.check_restore(app, restored)?;
         }

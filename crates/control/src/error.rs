@@ -5,6 +5,7 @@ use e3_model::growth::AddError;
 use e3_model::limits::REPLICAS_MAX;
 use e3_model::orchestrator::SettingError;
 use e3_model::power::{CAP_W_MAX, PowerDomain};
+use e3_model::shard_bounds::ShardBounds;
 use e3_model::{Format, Formats};
 use e3_placement::{AdmitError, Misfit, PlaceError};
 
@@ -278,6 +279,30 @@ pub enum CommandError {
         now: u16,
         /// What was asked for.
         wanted: u16,
+    },
+    /// A number of shards that the bounds of the manifest do not allow.
+    #[error(
+        "{service} cannot have {wanted} shards: its manifest allows {bounds}, and the number is doubled or halved; deploy it with other bounds first"
+    )]
+    ShardBounds {
+        /// The service.
+        service: String,
+        /// What was asked for.
+        wanted: u16,
+        /// The bounds.
+        bounds: ShardBounds,
+    },
+    /// The bounds of an updated manifest do not have the present number of shards.
+    #[error(
+        "{service} has {now} shards, which the bounds of its new manifest do not have: {bounds}, doubled from the fewest; scale it first (e3 scale), or choose other bounds"
+    )]
+    BoundsMiss {
+        /// The service.
+        service: String,
+        /// What it has.
+        now: u16,
+        /// The bounds.
+        bounds: ShardBounds,
     },
     /// The number of shards of a service is being changed.
     #[error("the number of shards of {service} is being changed to {shards}")]

@@ -183,7 +183,7 @@ impl Control {
             return;
         }
         let mut noted = Vec::new();
-        let announced = matches!(command, Command::Orchestrate(_));
+        let announced = matches!(command, Command::Orchestrate(decided) if decided.to.is_some());
         for app in self.apps.values() {
             for m in app.migrations.iter().filter(|m| m.id >= before.next_move) {
                 if !announced {

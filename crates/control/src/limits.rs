@@ -63,6 +63,9 @@ pub const RETURN_LOAD_PERCENT_MAX: u64 = 80;
 pub const CANDIDATES_MAX: usize = 4;
 /// Measurements of an application's rate of which the highest counts, so that a short lull moves nothing.
 pub const FOLLOW_RATES: usize = 3;
+/// How many times the mean the busiest shard of a service may use for a split to help: beyond that its load
+/// is in few keys, which more shards do not spread.
+pub const SPLIT_SKEW_MAX: u64 = 4;
 /// Destinations that are looked at for one instance.
 pub const DESTINATIONS_MAX: usize = 8;
 

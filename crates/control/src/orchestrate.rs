@@ -38,6 +38,15 @@ impl Control {
         let Decided {
             at, act, from, key, ..
         } = *decided;
+        if let (Act::Split | Act::Merge, Some(key), Some(shards)) = (act, key, decided.shards) {
+            let applied = self.reshard(key.app, key.service, shards)?;
+            if applied != Applied::Nothing {
+                self.now = self.now.max(at);
+                let merged = act == Act::Merge;
+                (self.orchestration).on_scale(key.app, key.service, merged, at);
+            }
+            return Ok(applied);
+        }
         let moves = matches!(act, Act::Away | Act::Back | Act::Follow | Act::Shed);
         let (Some(key), Some(to), true) = (key, decided.to, moves) else {
             self.now = self.now.max(at);

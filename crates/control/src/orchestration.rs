@@ -22,6 +22,21 @@ pub struct Orchestration {
     /// By application that was moved because its load had changed: the last move.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) followed: BTreeMap<AppId, Followed>,
+    /// By application: by service whose number of shards it has changed, the last change.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) scaled: BTreeMap<AppId, BTreeMap<ServiceId, Scaled>>,
+}
+
+/// The last time that the orchestrator changed the number of shards of a service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Scaled {
+    /// When.
+    pub at: Timestamp,
+    /// Shards were merged; otherwise they were split.
+    pub merged: bool,
+    /// How often the load rose again soon after a merge.
+    pub repeats: u32,
 }
 
 /// The last move of an application that follows its load.
@@ -67,6 +82,10 @@ pub enum Act {
     Follow,
     /// Move it because a server or rack draws more than its power cap.
     Shed,
+    /// Split the shards of its service.
+    Split,
+    /// Merge shards of its service.
+    Merge,
     /// Nothing: it is only recorded what would be done.
     DryRun,
     /// Nothing can be done.
@@ -89,6 +108,9 @@ pub struct Decided {
     pub from: NodeId,
     /// Where it goes.
     pub to: Option<NodeId>,
+    /// The number of shards that its service gets, if that is what is decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shards: Option<u16>,
     /// The reason, in one line.
     pub why: String,
     /// The numbers behind it, each with its unit at the end of its name.
@@ -103,6 +125,8 @@ impl Decided {
             Act::Back => EventKind::OrchestratorReturn,
             Act::Follow => EventKind::OrchestratorFollow,
             Act::Shed => EventKind::OrchestratorPower,
+            Act::Split => EventKind::OrchestratorSplit,
+            Act::Merge => EventKind::OrchestratorMerge,
             Act::DryRun => EventKind::OrchestratorDryRun,
             Act::Stuck => EventKind::OrchestratorStuck,
         }
@@ -154,7 +178,41 @@ impl Orchestration {
         self.displaced.retain(|d| !is_it(d.key));
         if service.is_none() {
             self.followed.remove(&app);
+            self.scaled.remove(&app);
         }
+    }
+
+    /// Until when the number of shards of a service stays: until they may be split, and until they may be
+    /// merged.
+    pub fn scales_from(&self, app: AppId, service: ServiceId) -> [Timestamp; 2] {
+        let s = &self.settings;
+        let last = self.scaled.get(&app).and_then(|of| of.get(&service));
+        let from = |last: &Scaled, repeats| {
+            last.at + cooldown(s.scale_cooldown_s, repeats, s.cooldown_s_max)
+        };
+        last.map_or([Timestamp::ZERO; 2], |last| {
+            [from(last, 0), from(last, last.repeats)]
+        })
+    }
+
+    /// The number of shards of a service was changed. That its load rises soon after a merge makes the
+    /// next merges wait longer.
+    pub(crate) fn on_scale(&mut self, app: AppId, service: ServiceId, merged: bool, at: Timestamp) {
+        // Twice, since the longest cool-down itself keeps two merges so far apart.
+        let long_ago = Nanos::from_secs(self.settings.cooldown_s_max.into()) * 2;
+        let of_app = self.scaled.entry(app).or_default();
+        let last = of_app.get(&service).copied();
+        let repeats = match last.filter(|last| at.since(last.at) <= long_ago) {
+            None => 0,
+            Some(last) if last.merged && !merged => last.repeats.saturating_add(1),
+            Some(last) => last.repeats,
+        };
+        let scaled = Scaled {
+            at,
+            merged,
+            repeats,
+        };
+        of_app.insert(service, scaled);
     }
 
     /// Until when an application is not moved to save energy.

@@ -37,6 +37,33 @@ impl Control {
         service: ServiceId,
         shards: u16,
     ) -> Result<Applied, CommandError> {
+        let Some(split) = self.check_reshard(id, service, shards)? else {
+            return Ok(Applied::Nothing);
+        };
+        self.orchestration.forget(id, Some(service));
+        let app = self.apps.get_mut(&id).expect("just seen");
+        let stateful = app.plan.app.service(service).stateful;
+        app.resharding = Some(Resharding {
+            service,
+            split,
+            is_freezing: false,
+            stopped: BTreeMap::new(),
+        });
+        if !stateful {
+            // There is nothing to hand over: what was on its way is sent again.
+            app.switch_shards();
+        }
+        self.settle_all();
+        Ok(Applied::Changed)
+    }
+
+    /// Whether the number of shards of a service can become this; none if it is so.
+    pub(crate) fn check_reshard(
+        &self,
+        id: AppId,
+        service: ServiceId,
+        shards: u16,
+    ) -> Result<Option<Split>, CommandError> {
         let app = self.apps.get(&id);
         let app = app.ok_or_else(|| CommandError::NoApp(id.to_string()))?;
         let spec = app.plan.app.spec.services.get(usize::from(service.0));
@@ -53,32 +80,25 @@ impl Control {
             return Err(CommandError::Busy { app, what });
         }
         if spec.shards == shards {
-            return Ok(Applied::Nothing);
+            return Ok(None);
+        }
+        if let Some(bounds) = spec.shard_bounds.filter(|b| !b.allow(shards)) {
+            return Err(CommandError::ShardBounds {
+                service: self.service_name(app, service),
+                wanted: shards,
+                bounds,
+            });
         }
         let split = Split::new(spec.shards, shards).ok_or(CommandError::Shards {
             service: self.service_name(app, service),
             now: spec.shards,
             wanted: shards,
         })?;
-        let stateful = spec.stateful;
         self.check_split(app, service, split)?;
-        if stateful {
+        if spec.stateful {
             self.check_apart(app, service, split)?;
         }
-        self.orchestration.forget(id, Some(service));
-        let app = self.apps.get_mut(&id).expect("just seen");
-        app.resharding = Some(Resharding {
-            service,
-            split,
-            is_freezing: false,
-            stopped: BTreeMap::new(),
-        });
-        if !stateful {
-            // There is nothing to hand over: what was on its way is sent again.
-            app.switch_shards();
-        }
-        self.settle_all();
-        Ok(Applied::Changed)
+        Ok(Some(split))
     }
 
     /// Whether every node has room for its shards after a split.

@@ -155,6 +155,7 @@ pub(crate) fn update(
     assets: &BTreeMap<String, String>,
 ) -> Result<Applied, CommandError> {
     let (plan, manifest) = (&state.plan, state.manifest());
+    let app = &keep_shards(&manifest, app)?;
     if *manifest == *app && plan.modules == modules && plan.assets == *assets {
         if state.scaled.is_empty() {
             return Ok(Applied::Nothing);
@@ -177,6 +178,26 @@ pub(crate) fn update(
         assets: assets.clone(),
     });
     Ok(Applied::Changed)
+}
+
+/// The manifest with the number of shards that a service has where it says only the bounds.
+fn keep_shards(running: &Application, app: &Application) -> Result<Application, CommandError> {
+    let mut app = app.clone();
+    let services = app.spec.services.iter_mut();
+    for (new, old) in services.zip(&running.spec.services) {
+        let Some(bounds) = new.shard_bounds.filter(|_| new.name == old.name) else {
+            continue;
+        };
+        if !bounds.allow(old.shards) {
+            return Err(CommandError::BoundsMiss {
+                service: format!("{}/{}", app.name, new.name),
+                now: old.shards,
+                bounds,
+            });
+        }
+        new.shards = old.shards;
+    }
+    Ok(app)
 }
 
 /// The first fixed field that differs. Placement, routing, stored state or log entries depend on the
@@ -221,6 +242,8 @@ fn fixed_service_difference(old: &Service, new: &Service) -> Option<&'static str
         profile,
         stateful,
         shards,
+        shard_bounds: _,
+        shards_form: _,
         replicas: _,
         durability,
         when_alone,

@@ -36,6 +36,8 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::Restoring { .. }
                 | CommandError::Waits { .. }
                 | CommandError::Resharding { .. }
+                | CommandError::ShardBounds { .. }
+                | CommandError::BoundsMiss { .. }
                 | CommandError::Apart { .. }
                 | CommandError::NotWaiting(_)
                 | CommandError::OlderFormat { .. }

@@ -397,6 +397,7 @@ impl Core {
             ServiceView {
                 name: s.name.clone(),
                 shards: s.shards,
+                shard_bounds: s.shard_bounds,
                 shards_wanted: (state.resharding.as_ref())
                     .filter(|r| r.service == id)
                     .map(|r| r.split.after),

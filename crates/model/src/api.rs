@@ -288,6 +288,9 @@ pub struct ServiceView {
     pub name: String,
     /// Shards.
     pub shards: u16,
+    /// Within which bounds the orchestrator scales their number by load, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard_bounds: Option<crate::shard_bounds::ShardBounds>,
     /// What the number of shards is being changed to.
     #[serde(default)]
     pub shards_wanted: Option<u16>,

@@ -5,6 +5,7 @@ use crate::http_access::HttpAccess;
 use crate::ids::{EdgeId, ServiceId};
 use crate::limits::DEADLINE_ALLOWED;
 use crate::service_timer::ServiceTimer;
+use crate::shard_bounds::{ShardBounds, ShardsForm};
 use crate::topic::Topic;
 use crate::topology::NodeKind;
 use crate::units::{Bytes, Nanos};
@@ -116,8 +117,9 @@ pub enum AssetFormat {
 }
 
 /// One microservice.
+// How it is written and read as a whole: shard_bounds.rs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct Service {
     /// Name, unique in the application.
     pub name: String,
@@ -129,9 +131,18 @@ pub struct Service {
     /// Keeps state in collections. A stateless service has no log and no backups.
     #[serde(default)]
     pub stateful: bool,
-    /// Shards, `1..=4096`.
-    #[serde(default = "one")]
+    /// Shards, `1..=4096`, as they are now.
+    #[serde(skip)]
     pub shards: u16,
+    /// How many it may have when the orchestrator scales it by load; none if the number is fixed.
+    #[serde(skip)]
+    pub shard_bounds: Option<ShardBounds>,
+    /// Shards: a fixed number, `1..=4096`, or bounds within which the orchestrator scales by load,
+    /// such as `{min: 2, max: 16}`.
+    // Invariant: the default, but for the moment in which the service is written or read.
+    #[doc(hidden)]
+    #[serde(rename = "shards", default)]
+    pub shards_form: ShardsForm,
     /// Copies of each shard, the primary included, each in a fault domain of its own.
     #[serde(default = "one")]
     pub replicas: u16,

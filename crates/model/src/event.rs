@@ -20,9 +20,13 @@ pub enum EventKind {
     OrchestratorFollow,
     /// The orchestrator moves an instance because a server or rack draws more than its power cap.
     OrchestratorPower,
+    /// The orchestrator splits the shards of a service.
+    OrchestratorSplit,
+    /// The orchestrator merges shards of a service.
+    OrchestratorMerge,
     /// The orchestrator would do one of these, if it were not in dry-run mode.
     OrchestratorDryRun,
-    /// The orchestrator sees a fault and finds nothing to do about it.
+    /// The orchestrator sees a fault, or a load that should be scaled for, and finds nothing to do about it.
     OrchestratorStuck,
     /// An operator changed the settings of the orchestrator.
     OrchestratorSet,
@@ -70,6 +74,8 @@ impl EventKind {
             EventKind::OrchestratorReturn => "orchestrator-return",
             EventKind::OrchestratorFollow => "orchestrator-follow",
             EventKind::OrchestratorPower => "orchestrator-power",
+            EventKind::OrchestratorSplit => "orchestrator-split",
+            EventKind::OrchestratorMerge => "orchestrator-merge",
             EventKind::OrchestratorDryRun => "orchestrator-dry-run",
             EventKind::OrchestratorStuck => "orchestrator-stuck",
             EventKind::OrchestratorSet => "orchestrator-set",
@@ -146,6 +152,8 @@ mod tests {
             EventKind::OrchestratorMove,
             EventKind::OrchestratorFollow,
             EventKind::OrchestratorPower,
+            EventKind::OrchestratorSplit,
+            EventKind::OrchestratorMerge,
             EventKind::OrchestratorDryRun,
             EventKind::PowerCapSet,
             EventKind::MigrationCancelled,

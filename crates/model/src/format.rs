@@ -33,6 +33,9 @@ impl Format {
     pub const POWER_CAPS: Format = Format(8);
     /// The first whose programs know timers in manifests.
     pub const SERVICE_TIMERS: Format = Format(8);
+    /// The first whose programs know bounds of the number of shards, and whose log has the decisions of the
+    /// orchestrator to change it.
+    pub const SHARD_BOUNDS: Format = Format(8);
     /// The newest that this program writes. When a format changes, this goes up by one, and the
     /// recorded bytes of the one before stay (`crates/wire/tests/recorded`).
     pub const NEWEST: Format = Format(8);

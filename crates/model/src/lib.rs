@@ -33,6 +33,7 @@ pub mod power;
 pub mod profile;
 pub mod reshard;
 pub mod service_timer;
+pub mod shard_bounds;
 pub mod status;
 mod time;
 pub mod timer;

@@ -1,5 +1,5 @@
-//! Settings of the orchestrator, which moves instances away from SmartNICs that are overloaded, and
-//! applications to where their present load needs the least energy.
+//! Settings of the orchestrator, which moves instances away from SmartNICs that are overloaded,
+//! applications to where their present load needs the least energy, and scales the number of shards.
 //! Design: docs/design/022.
 
 use crate::event::EventKind;
@@ -91,6 +91,21 @@ pub struct OrchestratorSettings {
     /// Following: how long an application stays after its last move before it is moved to save energy, in
     /// seconds. Doubles each time that its load rises again soon after.
     pub follow_cooldown_s: u32,
+    /// Scaling: how often it looks at the services whose manifests give bounds of the number of shards, in
+    /// seconds; 0: it does not scale.
+    pub scale_interval_s: u32,
+    /// Scaling: shards are split when the busiest one uses at least this part of a core, in percent.
+    pub split_percent: u32,
+    /// Scaling: looks in a row that show it.
+    pub split_rounds: u32,
+    /// Scaling: shards are merged when each would use at most this part of a core afterwards, in percent.
+    /// Less than `splitPercent`.
+    pub merge_percent: u32,
+    /// Scaling: looks in a row that show it.
+    pub merge_rounds: u32,
+    /// Scaling: how long a service stays after its number of shards has changed, in seconds. Before a
+    /// merge it doubles each time that the load rises again soon after one.
+    pub scale_cooldown_s: u32,
 }
 
 impl Default for OrchestratorSettings {
@@ -116,6 +131,12 @@ impl Default for OrchestratorSettings {
             follow_horizon_s: 3_600,
             follow_move_joules: 20,
             follow_cooldown_s: 300,
+            scale_interval_s: 5,
+            split_percent: 60,
+            split_rounds: 3,
+            merge_percent: 25,
+            merge_rounds: 12,
+            scale_cooldown_s: 60,
         }
     }
 }
@@ -136,7 +157,7 @@ const DAY_S: u32 = 86_400;
 
 impl OrchestratorSettings {
     /// The numbers, each with its name in JSON and its bounds.
-    pub fn numbers(&self) -> [(&'static str, u32, RangeInclusive<u32>); 19] {
+    pub fn numbers(&self) -> [(&'static str, u32, RangeInclusive<u32>); 25] {
         [
             ("starvationQueueMin", self.starvation_queue_min, 1..=1 << 20),
             (
@@ -173,6 +194,17 @@ impl OrchestratorSettings {
             ("followHorizonS", self.follow_horizon_s, 10..=7 * DAY_S),
             ("followMoveJoules", self.follow_move_joules, 0..=1_000_000),
             ("followCooldownS", self.follow_cooldown_s, 1..=DAY_S),
+            ("scaleIntervalS", self.scale_interval_s, 0..=DAY_S),
+            ("splitPercent", self.split_percent, 2..=100),
+            ("splitRounds", self.split_rounds, 2..=10_000),
+            // Well below, so that a merge is no reason to split again.
+            (
+                "mergePercent",
+                self.merge_percent,
+                1..=(self.split_percent / 4 * 3).max(1),
+            ),
+            ("mergeRounds", self.merge_rounds, 2..=10_000),
+            ("scaleCooldownS", self.scale_cooldown_s, 1..=DAY_S),
         ]
     }
 
@@ -210,6 +242,10 @@ pub enum Cause {
     PowerCap,
     /// An instance that left because of a power cap saves power where it came from, and the caps hold there.
     PowerFell,
+    /// The shards of a service are so busy that they are to be split.
+    ShardsBusy,
+    /// The shards of a service are so idle that they are to be merged.
+    ShardsIdle,
 }
 
 /// `POST /v1/orchestrator`. What is not named stays.

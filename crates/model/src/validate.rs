@@ -177,6 +177,7 @@ pub(crate) fn application(app: &Application) -> Check {
 fn service(app: &Application, at: &str, s: &Service) -> Check {
     let field = |f: &str| format!("{at}.{f}");
     let of = |m: String| format!("service {:?}: {m}", s.name);
+    shard_bounds(at, s)?;
     ensure(
         (1..=SHARDS_MAX).contains(&s.shards),
         field("shards"),
@@ -288,13 +289,32 @@ fn service(app: &Application, at: &str, s: &Service) -> Check {
         })?;
     }
     if let Some(Pin::Node(node)) = &s.pin {
-        ensure(s.shards == 1 && s.replicas == 1, field("pin"), || {
+        let is_one = s.shards == 1 && s.replicas == 1 && !s.is_scaled();
+        ensure(is_one, field("pin"), || {
             of(format!(
                 "pinned to node {node:?}, so shards and replicas must be 1"
             ))
         })?;
     }
     Ok(())
+}
+
+/// The bounds within which a service is scaled.
+fn shard_bounds(at: &str, s: &Service) -> Check {
+    let Some(bounds) = s.shard_bounds else {
+        return Ok(());
+    };
+    let of = |m: String| format!("service {:?}: {m}", s.name);
+    let fault = bounds.fault();
+    ensure(fault.is_none(), format!("{at}.shards"), || {
+        of(fault.clone().unwrap_or_default())
+    })?;
+    ensure(bounds.allow(s.shards), format!("{at}.shards.count"), || {
+        of(format!(
+            "shards.count is {}, must be shards.min, {}, times a power of two, at most {}",
+            s.shards, bounds.min, bounds.max
+        ))
+    })
 }
 
 /// The topics of the application, and who is subscribed to what.

@@ -359,6 +359,7 @@ impl Shedding<'_, '_, '_, '_> {
             key: None,
             from,
             to: None,
+            shards: None,
             why,
             figures: BTreeMap::new(),
         };

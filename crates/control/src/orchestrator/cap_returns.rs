@@ -62,6 +62,7 @@ pub(super) fn decide(
             key: Some(moved.key),
             from,
             to: Some(moved.home),
+            shards: None,
             why: format!(
                 "power: back there it draws {saved_w:.1} W less (modelled), and the caps hold; the move costs {cost_j:.0} J and pays back in {payback_s:.1} s"
             ),

@@ -72,6 +72,11 @@ impl Following {
         is_busy || is_on && self.rates.is_over(now, interval)
     }
 
+    /// Whether an application is being moved.
+    pub(super) fn moves(&self, app: AppId) -> bool {
+        self.plans.contains_key(&app)
+    }
+
     /// The decisions that are due.
     pub(super) fn decide(
         &mut self,
@@ -220,8 +225,12 @@ impl Following {
 
 impl Seen<'_> {
     fn servers(&self, next: &Move) -> Vec<u32> {
+        self.servers_of([next.from, next.to].into_iter())
+    }
+
+    pub(super) fn servers_of(&self, nodes: impl Iterator<Item = NodeId>) -> Vec<u32> {
         let of = |n: NodeId| self.nodes.get(n.index()).map(|w| w.server);
-        [next.from, next.to].into_iter().filter_map(of).collect()
+        nodes.filter_map(of).collect()
     }
 }
 
@@ -285,6 +294,7 @@ impl Plan {
             key: Some(shard_key(app, next.key)),
             from: next.from,
             to: Some(next.to),
+            shards: None,
             why: self.why.clone(),
             figures: self.figures.clone(),
         }
@@ -335,6 +345,17 @@ fn knee_rps(control: &Control, app: &AppState, rate_rps: f64) -> Option<f64> {
 
 /// Whether all instances of an application are in place and nothing else is about to move them.
 fn is_calm(now: Timestamp, control: &Control, app: &AppState) -> bool {
+    let is_away = |key: ShardKey, home: NodeId| app.shard(key).is_some_and(|s| s.primary != home);
+    let orchestration = &control.orchestration;
+    let displaced = orchestration.displaced().iter();
+    let mut displaced = displaced.filter(|d| d.key.app == app.plan.id);
+    is_whole(control, app)
+        && !displaced.any(|d| is_away(d.key, d.home) || now < orchestration.rests_until(d))
+}
+
+/// Whether all copies of all shards of an application are in place and stay there, as far as operators
+/// and the controller are concerned.
+pub(super) fn is_whole(control: &Control, app: &AppState) -> bool {
     let is_whole = |s: &ShardPlan| {
         let replicas = app.plan.app.service(s.service).replicas;
         let nodes = || s.backups.iter().chain([&s.primary]);
@@ -345,19 +366,11 @@ fn is_calm(now: Timestamp, control: &Control, app: &AppState) -> bool {
             && !app.is_orphan(s)
             && nodes().all(|n| control.is_up(*n) && !control.drained.contains(n))
     };
-    let is_away = |key: ShardKey, home: NodeId| app.shard(key).is_some_and(|s| s.primary != home);
-    let of_app = |key: ShardKey| key.app == app.plan.id;
-    let orchestration = &control.orchestration;
-    let mut displaced = orchestration.displaced().iter().filter(|d| of_app(d.key));
+    let restored = app.plan.restored.as_ref();
     app.has_started
         && app.migrations.is_empty()
         && app.resharding.is_none()
-        && app
-            .plan
-            .restored
-            .as_ref()
-            .is_none_or(|r| r.parts.is_empty())
-        && !control.stalled.iter().any(|key| of_app(*key))
-        && !displaced.any(|d| is_away(d.key, d.home) || now < orchestration.rests_until(d))
+        && restored.is_none_or(|r| r.parts.is_empty())
+        && !control.stalled.iter().any(|key| key.app == app.plan.id)
         && app.plan.shards.iter().all(is_whole)
 }

@@ -18,6 +18,7 @@ mod rates;
 mod relief;
 mod returns;
 mod round;
+mod scaling;
 mod watch;
 
 pub use power::MeterReading;
@@ -35,6 +36,7 @@ use e3_model::{AppId, Nanos, NodeId, ShardKey, Timestamp, Topology};
 use following::{Following, Seen};
 use relief::Moving;
 use round::Round;
+use scaling::Scaling;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use watch::{InstanceWatch, NodeWatch, Reports, fault};
@@ -61,6 +63,7 @@ pub struct Orchestrator {
     peaks: BTreeMap<ShardKey, (Timestamp, u64)>,
     following: Following,
     capping: Capping,
+    scaling: Scaling,
 }
 
 /// What becomes of a node with a fault.
@@ -164,13 +167,16 @@ impl Orchestrator {
                 self.nodes[node.index()].is_queued = false;
             }
             self.following = Following::default();
+            self.scaling = Scaling::default();
             return Vec::new();
         }
         let looks_for_returns = !control.orchestration.displaced.is_empty()
             && now.since(self.returns_looked_at) >= RETURN_LOOK_INTERVAL;
         let follows = self.following.is_due(now, &self.settings);
         let looks_at_power = self.capping.is_due(now, control);
-        if self.queue.is_empty() && !looks_for_returns && !follows && !looks_at_power {
+        let scales = self.scaling.is_due(now, &self.settings);
+        let is_due = looks_for_returns || follows || looks_at_power || scales;
+        if self.queue.is_empty() && !is_due {
             return Vec::new();
         }
         let mut budget = self.budget(control);
@@ -193,6 +199,12 @@ impl Orchestrator {
         }
         if follows {
             due.extend(self.following.decide(now, control, &seen, &mut budget));
+        }
+        // A move that was decided now is in the way of a split that the state does not show yet.
+        if scales && due.is_empty() {
+            let moves = |app| self.following.moves(app);
+            let scaling = &mut self.scaling;
+            due.extend(scaling.decide(now, control, &seen, &mut budget, moves));
         }
         let command = |decided| Command::Orchestrate(Box::new(decided));
         due.into_iter().map(command).collect()
@@ -241,6 +253,13 @@ impl Orchestrator {
         };
         for m in control.apps.values().flat_map(|app| &app.migrations) {
             budget.take(self.servers(&[m.from, m.to]));
+        }
+        for app in control.apps.values() {
+            if let Some(r) = &app.resharding {
+                let shards = app.plan.shards.iter().filter(|s| s.service == r.service);
+                let nodes = shards.flat_map(|s| s.backups.iter().chain([&s.primary]));
+                budget.take(self.servers(&nodes.copied().collect::<Vec<_>>()));
+            }
         }
         budget
     }
@@ -311,6 +330,7 @@ impl Orchestrator {
             key: None,
             from: node,
             to: None,
+            shards: None,
             why: String::new(),
             figures: self.figures(cause, watch, over),
         };
@@ -461,7 +481,7 @@ impl NodeWatch {
         let last: Nanos = length(u32::from(self.repeats));
         let is_new = now.since(self.rests_until) > last;
         self.repeats = match act {
-            Act::Away | Act::Back | Act::Follow | Act::Shed => 0,
+            Act::Away | Act::Back | Act::Follow | Act::Shed | Act::Split | Act::Merge => 0,
             Act::DryRun | Act::Stuck if is_new => 0,
             Act::DryRun | Act::Stuck => self.repeats.saturating_add(1),
         };

@@ -129,6 +129,7 @@ impl Orchestrator {
             key: Some(moved.key),
             from,
             to: Some(moved.home),
+            shards: None,
             why: format!(
                 "load fell: it would use {now_cores:.2} cores there, {peak_cores:.2} at most since it left"
             ),

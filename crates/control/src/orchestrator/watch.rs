@@ -111,8 +111,13 @@ impl NodeWatch {
 
     /// Requests waited all the time since the last report, or all its cores are busy.
     pub(super) fn is_full(&self, s: &OrchestratorSettings) -> bool {
+        self.queue_min >= s.overload_queue_min || !self.has_free_core()
+    }
+
+    /// Whether not all its cores are busy.
+    pub(super) fn has_free_core(&self) -> bool {
         let full = u64::from(self.cores) * 10 * BUSY_PERCENT_FULL;
-        self.queue_min >= s.overload_queue_min || u64::from(self.load.busy_permille) >= full
+        u64::from(self.load.busy_permille) < full
     }
 
     pub(super) fn kind(&self) -> NodeKind {
