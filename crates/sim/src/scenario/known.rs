@@ -43,7 +43,9 @@ pub(crate) fn may_hide_losses(scenario: &Scenario, node: u32, now_ms: u64) -> bo
         | Fault::Restart(_)
         | Fault::ClockStep(..)
         | Fault::WrongClock(..)
-        | Fault::MoveAndKill(_) => true,
+        | Fault::MoveAndKill(_)
+        | Fault::Upgrade(_)
+        | Fault::Downgrade(_) => true,
         _ => false,
     })
 }
