@@ -7,7 +7,7 @@ use super::{
     Act, AppShape, AskShape, AskTarget, ChannelShape, ClientShape, ClockShape, Fault, Scenario,
     ServiceShape,
 };
-use super::{Wire, known, topics};
+use super::{Wire, known, members, topics};
 use e3_random::Random;
 
 /// Requests of a scenario.
@@ -21,7 +21,7 @@ const DISK_FAULTS_MAX: u64 = 4;
 /// Longest time to live.
 const TTL_MS_MAX: u64 = 2_000;
 /// The length of the phase with faults. With start, healing and probes a run has at least 30 s.
-const FAULTS_MS: u64 = 28_500;
+pub(super) const FAULTS_MS: u64 = 28_500;
 /// How long an operator tries to take a backup.
 const BACKUP_MS_MAX: u64 = 6_000;
 /// How long it tries to restore it.
@@ -69,6 +69,7 @@ pub fn draw(seed: u64) -> Scenario {
     bad_versions(&mut scenario);
     disk_faults(&mut scenario);
     starvation(&mut scenario);
+    members::draw(&mut scenario);
     scenario.script.sort_by_key(|act| act.at_ms);
     scenario
 }

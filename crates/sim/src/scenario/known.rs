@@ -36,6 +36,7 @@ pub(crate) fn may_hide_losses(scenario: &Scenario, node: u32, now_ms: u64) -> bo
         | Fault::Pause(_)
         | Fault::PauseAll
         | Fault::Kill(_)
+        | Fault::RemoveDead(_)
         | Fault::PowerCut(_)
         | Fault::Blackout(_)
         | Fault::NodeTornWrite(_)
