@@ -177,7 +177,8 @@ impl Run<'_> {
                 true => !left.is_empty() && left.iter().all(|u| has_no_room(&u.stays)),
                 false => control.check_drain(id).is_err() || control.topology.nodes_count() == 1,
             };
-            if !is_stuck {
+            // A cluster that still has the format before cannot remove nodes.
+            if !is_stuck && self.is_raised() {
                 self.members.stuck.remove(&node);
             } else if *self.members.stuck.entry(node).or_insert(now) + PATIENCE <= now {
                 self.members.removing.remove(&node);
