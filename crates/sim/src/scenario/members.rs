@@ -1,7 +1,7 @@
 //! Nodes of a scenario that come and go: an operator cordons, drains, removes and adds them.
 
 use super::draw::FAULTS_MS;
-use super::{Act, Fault, Scenario};
+use super::{Act, Fault, Scenario, known};
 use e3_random::Random;
 
 /// Most such acts of a scenario.
@@ -27,6 +27,7 @@ pub(super) fn draw(scenario: &mut Scenario) {
             2..=4 => Fault::Remove(node),
             5..=6 => Fault::RemoveDead(node),
             7 => Fault::Drain(node),
+            _ if known::may_lose_log_and_memory(scenario) => Fault::Cordon(node),
             _ => Fault::Add(server, *random.pick(&[0, 0, 1, 2])),
         };
         if let Fault::Add(_, nics) = fault {
