@@ -21,7 +21,7 @@ const DISK_FAULTS_MAX: u64 = 4;
 /// Longest time to live.
 const TTL_MS_MAX: u64 = 2_000;
 /// The length of the phase with faults. With start, healing and probes a run has at least 30 s.
-pub(super) const FAULTS_MS: u64 = 28_500;
+const FAULTS_MS: u64 = 28_500;
 /// How long an operator tries to take a backup.
 const BACKUP_MS_MAX: u64 = 6_000;
 /// How long it tries to restore it.

@@ -1,6 +1,5 @@
 //! Nodes of a scenario that come and go: an operator cordons, drains, removes and adds them.
 
-use super::draw::FAULTS_MS;
 use super::{Act, Fault, Scenario, known};
 use e3_random::Random;
 
@@ -16,10 +15,11 @@ pub(super) fn draw(scenario: &mut Scenario) {
     if !random.one_in(3) {
         return;
     }
+    let faults_ms = scenario.faults_ms;
     let mut server = scenario.servers.len() as u32;
     for _ in 0..1 + random.below(ACTS_MAX) {
-        let at_ms = random.below(FAULTS_MS - 1_000);
-        let for_ms = *random.pick(&[50, 400, 1_000, 3_000, 8_000, FAULTS_MS]);
+        let at_ms = random.below(faults_ms - 1_000);
+        let for_ms = *random.pick(&[50, 400, 1_000, 3_000, 8_000, faults_ms]);
         // Also those that were added.
         let node = random.below(scenario.nodes_max().into()) as u32;
         let fault = match random.below(10) {
@@ -34,31 +34,31 @@ pub(super) fn draw(scenario: &mut Scenario) {
             server += 1;
             let new = scenario.nodes_max() + random.below(1 + u64::from(nics)) as u32;
             if random.one_in(2) {
-                let act = soon_after(random, at_ms, new);
+                let act = soon_after(random, faults_ms, at_ms, new);
                 scenario.script.push(act);
             }
         }
         scenario.script.push(Act {
             at_ms,
-            for_ms: for_ms.min(FAULTS_MS - at_ms),
+            for_ms: for_ms.min(faults_ms - at_ms),
             fault,
         });
     }
 }
 
 /// A fault of a node that has just been added.
-fn soon_after(random: &mut Random, added_ms: u64, node: u32) -> Act {
+fn soon_after(random: &mut Random, faults_ms: u64, added_ms: u64, node: u32) -> Act {
     let fault = match random.below(4) {
         0 => Fault::Kill(node),
         1 => Fault::Restart(node),
         2 => Fault::Pause(node),
         _ => Fault::Isolate(node),
     };
-    let at_ms = (added_ms + random.below(NEW_FAULT_MS_MAX)).min(FAULTS_MS - 1_000);
+    let at_ms = (added_ms + random.below(NEW_FAULT_MS_MAX)).min(faults_ms - 1_000);
     let for_ms = *random.pick(&[50, 320, 1_000, 3_000]);
     Act {
         at_ms,
-        for_ms: for_ms.min(FAULTS_MS - at_ms),
+        for_ms: for_ms.min(faults_ms - at_ms),
         fault,
     }
 }
