@@ -109,9 +109,9 @@ impl Run<'_> {
             })
             .collect();
         for (server, nics) in servers {
-            let nodes = self.controller.control.topology.nodes();
+            let mut nodes = self.controller.control.topology.nodes();
             let name = format!("s{server}");
-            if !nodes.into_iter().any(|n| n.in_server.name == name) {
+            if !nodes.any(|n| n.in_server.name == name) {
                 let racks = new_server(server, nics);
                 let add = Command::AddNodes { racks };
                 self.controller.execute(self.cluster.now, &add);
