@@ -24,8 +24,8 @@ pub(super) struct Members {
     stuck: BTreeMap<u32, Timestamp>,
     /// Nodes that could not be drained, and were taken back into service.
     given_up: u64,
-    /// After the healing, nodes are drained anew, so that moves that stalled meanwhile are tried again.
-    has_begun_anew: bool,
+    /// After the healing, nodes are drained again, so that moves that stalled meanwhile are tried again.
+    drains_again: bool,
     /// The nodes that were added and whose processes were started.
     started: BTreeSet<u32>,
     /// The nodes that clients know.
@@ -144,7 +144,7 @@ impl Run<'_> {
 
     /// The nodes that are drained so that they can be removed.
     pub(super) fn to_remove(&self) -> BTreeSet<NodeId> {
-        if self.has_healed() && !self.members.has_begun_anew {
+        if self.has_healed() && !self.members.drains_again {
             return BTreeSet::new();
         }
         let control = &self.controller.control;
@@ -165,8 +165,8 @@ impl Run<'_> {
         let (now, control) = (self.cluster.now, &self.controller.control);
         let removing = self.members.removing.clone();
         let drained = |node: &u32| control.drained.contains(&NodeId(*node));
-        if !self.members.has_begun_anew {
-            self.members.has_begun_anew = !removing.iter().any(drained);
+        if !self.members.drains_again {
+            self.members.drains_again = !removing.iter().any(drained);
             return;
         }
         for node in removing {
