@@ -109,9 +109,10 @@ impl Run<'_> {
             })
             .collect();
         for (server, nics) in servers {
-            let mut nodes = self.controller.control.topology.nodes();
+            let topology = &self.controller.control.topology;
             let name = format!("s{server}");
-            if !nodes.any(|n| n.in_server.name == name) {
+            let is_there = topology.nodes().any(|n| n.in_server.name == name);
+            if !is_there {
                 let racks = new_server(server, nics);
                 let add = Command::AddNodes { racks };
                 self.controller.execute(self.cluster.now, &add);
