@@ -17,4 +17,8 @@ e3_model::deliberate_faults! {
     DamagedCopyDropped,
     /// A copy leaves at once, whether or not anybody acts without it.
     CopyGivenUp,
+    /// Placement ignores that a node is cordoned.
+    CordonIgnored,
+    /// A node is removed with what is on it.
+    RemovedInUse,
 }

@@ -5,6 +5,7 @@
 //! node's: neither a message nor a process. Design: docs/design/024.
 
 use crate::command::{Applied, CommandError};
+use crate::deliberate::{self, Fault};
 use crate::state::{AppState, Control};
 use e3_model::application::Pin;
 use e3_model::plan::ShardPlan;
@@ -69,7 +70,7 @@ impl Control {
             return Err(CommandError::LastNode(name));
         }
         let left = self.replicas_on(node);
-        if !left.is_empty() {
+        if !left.is_empty() && !deliberate::is(Fault::RemovedInUse) {
             return Err(CommandError::InUse { node: name, left });
         }
         Arc::make_mut(&mut self.topology).remove(node);

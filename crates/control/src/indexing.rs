@@ -1,6 +1,7 @@
 //! Keeping the index up to date with the state, for the members and applications that may have
 //! changed.
 
+use crate::deliberate::{self, Fault};
 use crate::index::{Held, Index, IndexedApp, Reservations};
 use crate::state::{AppState, Control};
 use e3_model::plan::{Role, ShardPlan};
@@ -103,7 +104,12 @@ impl Index {
         for node in members {
             self.update_member(control, node);
         }
-        let out_of_service = control.drained.union(&control.cordoned);
+        let none = BTreeSet::new();
+        let cordoned = match deliberate::is(Fault::CordonIgnored) {
+            true => &none,
+            false => &control.cordoned,
+        };
+        let out_of_service = control.drained.union(cordoned);
         if !out_of_service.clone().eq(&self.out_of_service) {
             let now = out_of_service.copied().collect();
             for node in self.out_of_service.symmetric_difference(&now) {

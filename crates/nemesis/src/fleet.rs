@@ -46,6 +46,7 @@ struct Tally {
     published: u64,
     received: u64,
     backups: [u64; 3],
+    members: [u64; 3],
     upgrades: [u64; 3],
     went_back: u64,
     recovery_ms_max: (u64, u64),
@@ -205,6 +206,9 @@ impl Tally {
         for (all, here) in self.backups.iter_mut().zip(summary.backups) {
             *all += here;
         }
+        for (all, here) in self.members.iter_mut().zip(summary.members) {
+            *all += here;
+        }
         for (all, here) in self.upgrades.iter_mut().zip(summary.upgrades) {
             *all += here;
         }
@@ -258,6 +262,10 @@ fn report(
     println!(
         "{forth} processes were replaced by those of the next release, {back} by those of the one before; {raised} clusters raised their format; {} versions were left for the one before",
         tally.went_back
+    );
+    let [added, removed, kept] = tally.members;
+    println!(
+        "{added} nodes were added, {removed} were removed, {kept} could not be drained after the healing"
     );
     println!("{ran} seeds in {} s: {per_min} a minute", spent.as_secs());
     for (seed, failure) in &tally.failures {

@@ -13,8 +13,10 @@ mod checks;
 mod controller;
 mod disks;
 mod loads;
+mod members;
 mod operator;
 mod orchestrator;
+mod placed;
 mod probation;
 mod releases;
 mod restored;
@@ -39,6 +41,7 @@ use controller::ControllerProcess;
 use e3_dataplane::limits::DEDUP_GRACE;
 use e3_model::{Nanos, Timestamp};
 use e3_random::Random;
+use members::Members;
 use operator::Operator;
 use releases::Releases;
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,6 +110,8 @@ pub struct Summary {
     pub backups: [u64; 3],
     /// Versions that the controller went back from by itself.
     pub went_back: u64,
+    /// Nodes that were added, that were removed, and that the operator could not drain to remove them.
+    pub members: [u64; 3],
     /// Processes that were replaced by those of the next release, by those of the one before, and
     /// whether the format was raised.
     pub upgrades: [u64; 3],
@@ -150,6 +155,7 @@ struct Run<'a> {
     /// The nodes that come back one after another: when, and which node.
     revivals: Vec<(Timestamp, u32)>,
     operator: Operator,
+    members: Members,
     published: Published,
     backups: Backups,
     releases: Releases,
@@ -206,6 +212,7 @@ impl<'a> Run<'a> {
             kills: Vec::new(),
             revivals: Vec::new(),
             operator: Operator::default(),
+            members: Members::default(),
             published: Published::default(),
             backups: Backups::default(),
             releases: Releases::default(),
@@ -335,7 +342,7 @@ impl<'a> Run<'a> {
             false => Client::new(id, app),
         };
         client.clock = SimClock::new(self.cluster.now, shape.offset_ms, 0);
-        client.nodes = (0..self.scenario.nodes()).collect();
+        client.nodes = self.nodes();
         client.keys = shape.keys;
         // Clients vanish with their last requests in flight.
         let faults_ms = self.scenario.faults_ms.saturating_sub(1_000).max(1);
@@ -346,7 +353,7 @@ impl<'a> Run<'a> {
             every: Some(Nanos(span.0 / shape.requests.max(1))),
             deadline,
         });
-        let first = self.random.below(u64::from(self.scenario.nodes())) as u32;
+        let first = *self.random.pick(&client.nodes);
         let others = client.nodes.clone().into_iter().filter(|n| *n != first);
         let nodes: Vec<u32> = std::iter::once(first).chain(others).collect();
         client.set_routes(self.cluster.now, nodes.into_iter(), std::iter::empty());
@@ -392,6 +399,7 @@ impl<'a> Run<'a> {
         self.give_up_waiting();
         self.give_up_damaged();
         self.drain();
+        self.change_nodes();
         self.agents.step(&mut self.cluster, &mut self.controller);
         self.controller
             .step(&mut self.cluster, &mut self.agents, &mut self.random);
@@ -433,6 +441,7 @@ impl<'a> Run<'a> {
             && self.cluster.admitted() == 0
             && self.copies_are_complete()
             && !self.is_backing_up()
+            && !self.members_change()
             && (self.kept().iter()).all(|(_, kept)| kept.open == 0 && kept.publishing == 0)
     }
 
@@ -506,6 +515,7 @@ impl<'a> Run<'a> {
                 self.backups.checked,
             ],
             went_back: self.went_back,
+            members: self.members_summary(),
             upgrades: [
                 self.releases.replaced[0],
                 self.releases.replaced[1],

@@ -4,9 +4,11 @@
 mod draw;
 pub(crate) mod known;
 mod manifest;
+mod members;
 mod topics;
 
 pub use draw::draw;
+pub(crate) use manifest::new_server;
 pub use topics::{SubscriberShape, TopicShape};
 
 use crate::network::Faults;
@@ -325,6 +327,15 @@ pub enum Fault {
     Update(usize),
     /// A node is drained, and taken back into service at the end.
     Drain(u32),
+    /// A node is cordoned, and uncordoned at the end.
+    Cordon(u32),
+    /// A server of this number joins, with this many SmartNICs. It stays.
+    Add(u32, u8),
+    /// A node is drained, and removed as soon as nothing is left on it, also after the healing.
+    Remove(u32),
+    /// A node's process is killed, and the node is removed if nothing is left on it before the end. Then
+    /// the process restarts if it is still a node's.
+    RemoveDead(u32),
     /// A service is scaled; the number chooses which, and to how many copies.
     Scale(u64),
     /// The present version of an application counts as started, the next one is rolled back.
@@ -393,6 +404,10 @@ impl Fault {
             Fault::MoveAndKill(_) => "moveAndKill",
             Fault::Update(_) => "update",
             Fault::Drain(_) => "drain",
+            Fault::Cordon(_) => "cordon",
+            Fault::Add(..) => "add",
+            Fault::Remove(_) => "remove",
+            Fault::RemoveDead(_) => "removeDead",
             Fault::Scale(_) => "scale",
             Fault::Rollback(_) => "rollback",
             Fault::Forget(_) => "forget",

@@ -35,6 +35,27 @@ fn the_orchestrator_moves_instances_and_no_request_is_lost() {
 }
 
 #[test]
+fn nodes_come_and_go_and_no_request_is_lost() {
+    let changes = |scenario: &Scenario| {
+        let mut acts = scenario.script.iter();
+        let kinds = ["add", "remove", "removeDead"];
+        acts.any(|act| kinds.contains(&act.fault.kind()))
+    };
+    let (mut added, mut removed) = (0, 0);
+    for scenario in (1..).map(draw).filter(changes).take(6) {
+        let seed = scenario.seed;
+        match run(&scenario) {
+            Ok(summary) => {
+                added += summary.members[0];
+                removed += summary.members[1];
+            }
+            Err(failure) => panic!("seed {seed}: {failure:#?}"),
+        }
+    }
+    assert!(added > 0 && removed > 0, "{added} added, {removed} removed");
+}
+
+#[test]
 fn one_scenario_gives_one_run() {
     let trace = |seed| run(&draw(seed)).map(|summary| (summary.trace, summary.events));
     for seed in [3, 5] {

@@ -63,6 +63,16 @@ impl Cluster {
         client.set_routes(self.now, nodes, primaries.into_iter());
     }
 
+    /// Tells all clients that the cluster has these nodes now.
+    pub(crate) fn set_nodes_of_clients(&mut self, nodes: &[u32]) {
+        for client in 0..self.clients.len() {
+            self.clients[client].nodes = nodes.to_vec();
+            let first = *self.random.pick(nodes);
+            self.set_routes(client as u16, first);
+            self.drain_client(client as u16);
+        }
+    }
+
     /// The client's driver: drains all outputs, then sets one timer.
     pub(super) fn drain_client(&mut self, client: u16) {
         let at = usize::from(client);

@@ -30,26 +30,31 @@ impl Run<'_> {
             | Fault::Reordering(_)
             | Fault::Damage(_)
             | Fault::Drain(_)
+            | Fault::Cordon(_)
+            | Fault::Add(..)
             | Fault::Backup(_)
             | Fault::Restore(_)
             | Fault::Upgrade(_)
             | Fault::Downgrade(_)
             | Fault::Forget(_) => {}
+            Fault::Remove(node) => self.members.begin_removal(*node),
             Fault::Starve(node) => self.agents.starve(*node, true),
             Fault::Pause(node) => self.pause(*node, true),
             Fault::PauseAll => {
-                for node in 0..self.scenario.nodes() {
+                for node in 0..self.scenario.nodes_max() {
                     self.pause(node, true);
                 }
             }
             Fault::Slow(node, factor) => self.cluster.slow(*node, *factor),
-            Fault::Kill(node) | Fault::Restart(node) => self.kill_one(*node),
+            Fault::Kill(node) | Fault::Restart(node) | Fault::RemoveDead(node) => {
+                self.kill_one(*node);
+            }
             Fault::PowerCut(server) => {
                 drop(self.kill(&self.scenario.nodes_of(*server), End::PowerCut));
             }
             Fault::Blackout(_) if may_lose_log_and_memory(self.scenario) => {}
             Fault::Blackout(_) => {
-                let nodes: Vec<u32> = (0..self.scenario.nodes()).collect();
+                let nodes: Vec<u32> = (0..self.scenario.nodes_max()).collect();
                 self.kill(&nodes, End::PowerCut);
                 self.controller.kill(&self.cluster, &mut self.agents);
             }
@@ -130,7 +135,7 @@ impl Run<'_> {
         match &act.fault {
             Fault::Pause(node) => self.pause(*node, false),
             Fault::PauseAll => {
-                for node in 0..self.scenario.nodes() {
+                for node in 0..self.scenario.nodes_max() {
                     self.pause(node, false);
                 }
             }
@@ -139,7 +144,7 @@ impl Run<'_> {
             Fault::KillController | Fault::BitRot => self.restart_controller(),
             Fault::Blackout(return_ms_max) => {
                 self.restart_controller();
-                for node in 0..self.scenario.nodes() {
+                for node in 0..self.scenario.nodes_max() {
                     let after = Nanos::from_millis(self.random.below(*return_ms_max));
                     self.revivals.push((self.cluster.now + after, node));
                 }
@@ -165,7 +170,10 @@ impl Run<'_> {
             Fault::DiskSlow(_) => self.controller.write_time = Nanos::ZERO,
             Fault::ReportsLost => self.agents.reports_are_lost = false,
             Fault::ReportsLate => self.agents.reports_are_late = false,
-            Fault::Kill(node) | Fault::Restart(node) | Fault::ClockStep(node, _) => {
+            Fault::Kill(node)
+            | Fault::Restart(node)
+            | Fault::RemoveDead(node)
+            | Fault::ClockStep(node, _) => {
                 self.revive(*node);
             }
             Fault::WrongClock(node, _) => self.restart_with(*node, 0),
@@ -175,7 +183,7 @@ impl Run<'_> {
                 }
             }
             Fault::MoveAndKill(_) => {
-                for node in 0..self.scenario.nodes() {
+                for node in 0..self.scenario.nodes_max() {
                     self.revive(node);
                 }
             }
@@ -189,6 +197,9 @@ impl Run<'_> {
             | Fault::Update(_)
             | Fault::BadVersion(..)
             | Fault::Drain(_)
+            | Fault::Cordon(_)
+            | Fault::Add(..)
+            | Fault::Remove(_)
             | Fault::Scale(_)
             | Fault::Rollback(_)
             | Fault::Backup(_)
@@ -218,7 +229,7 @@ impl Run<'_> {
         self.cluster.cuts.heal_all();
         self.cluster.faults = Wire::GOOD.faults();
         self.restart_controller();
-        for node in 0..self.scenario.nodes() {
+        for node in 0..self.scenario.nodes_max() {
             self.revive(node);
         }
         self.healed_at = self.cluster.now;
@@ -241,7 +252,7 @@ impl Run<'_> {
 
     /// The pairs that a partition cuts.
     fn cuts_of(&self, fault: &Fault) -> Vec<(Party, Party)> {
-        let nodes = || (0..self.scenario.nodes()).map(Party::Node);
+        let nodes = || (0..self.scenario.nodes_max()).map(Party::Node);
         let clients = || (0..self.scenario.clients.len() as u16).map(Party::Client);
         let both = |a: Party, b: Party| [(a, b), (b, a)];
         match fault {
@@ -346,9 +357,9 @@ impl Run<'_> {
         self.revive(node);
     }
 
-    /// Starts a node's process if it does not run.
+    /// Starts the process of a node that the cluster has, if it does not run.
     pub(super) fn revive(&mut self, node: u32) {
-        if !self.agents.is_up(node) {
+        if self.has_node(node) && !self.agents.is_up(node) {
             self.start_node(node);
             let stands = self.pauses.get(&node).is_some_and(|count| *count > 0);
             self.agents.pause(node, stands);
@@ -440,7 +451,7 @@ impl Run<'_> {
         for _ in 0..8 {
             let (key, copies) = random.pick(&all);
             let from = *random.pick(copies);
-            let to = NodeId(random.below(u64::from(self.scenario.nodes())) as u32);
+            let to = NodeId(random.below(u64::from(self.scenario.nodes_max())) as u32);
             let (key, now) = (*key, self.cluster.now);
             let cold = choice.is_multiple_of(4) && copies.first() == Some(&from);
             let command = Command::Migrate {

@@ -38,6 +38,8 @@ pub(super) enum Answer {
     Nothing,
     /// The process is no member any more.
     Expelled,
+    /// To a hello: the node was removed.
+    Removed,
 }
 
 /// An answer on its way.
@@ -131,6 +133,11 @@ impl Agents {
 
     pub(super) fn is_up(&self, node: u32) -> bool {
         self.agents.contains_key(&node)
+    }
+
+    /// The nodes whose processes run.
+    pub(super) fn nodes(&self) -> Vec<u32> {
+        self.agents.keys().copied().collect()
     }
 
     /// Whether the process of a node has joined.
@@ -328,6 +335,11 @@ impl Agents {
                 self.letters.insert(key, letter);
                 continue;
             }
+            if matches!(letter.answer, Answer::Removed) {
+                self.agents.remove(&node);
+                cluster.kill(node);
+                continue;
+            }
             agent.take(cluster, node, letter.answer);
             if agent.process == 0 {
                 self.next += 1;
@@ -360,7 +372,7 @@ impl Agent {
                 cluster.start_with(node, welcome.incarnation, self.clock, self.formats);
                 cluster.take_controller_time(node, self.greeted, welcome.now);
             }
-            Answer::Welcome(_) => {}
+            Answer::Welcome(_) | Answer::Removed => {}
             Answer::Plan(plan, source) => self.take_plan(cluster, plan, source),
             Answer::Change(change) => {
                 self.asked = None;

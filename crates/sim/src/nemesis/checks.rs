@@ -16,7 +16,7 @@ use e3_model::plan::ShardPlan;
 use e3_model::{AppId, Nanos, ShardKey, Timestamp};
 use e3_wire::entry::Outcome;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// A request whose client waits at least this long after healing, beside the time that handlers take,
@@ -36,13 +36,16 @@ impl Run<'_> {
     }
 
     /// Whether every shard has as many copies as it wants and as the fault domains allow, and no node
-    /// is drained any more.
+    /// is drained or cordoned any more.
     pub(super) fn copies_are_complete(&self) -> bool {
-        self.incomplete().is_none() && self.controller.control.drained.is_empty()
+        let control = &self.controller.control;
+        let in_service = control.drained.is_empty() && control.cordoned.is_empty();
+        in_service && self.incomplete().is_none()
     }
 
     fn incomplete(&self) -> Option<(ShardKey, ShardPlan)> {
-        let servers = self.scenario.servers.len();
+        let nodes = self.controller.control.topology.nodes();
+        let servers = nodes.map(|n| n.server).collect::<BTreeSet<_>>().len();
         for app in self.controller.control.apps.values() {
             for shard in &app.plan.shards {
                 let is_resharding = app.resharding.as_ref();
@@ -78,6 +81,7 @@ impl Run<'_> {
             self.violation(format!("a backup is not over {after_s} s after healing"));
         }
         self.check_idle(&format!("{after_s} s after healing"));
+        self.check_nodes();
         let answered_by = self.healed_at + ANSWERED_AFTER + self.scenario.work();
         let mut missing = Vec::new();
         let admitted = self.cluster.admitted();
@@ -182,7 +186,7 @@ impl Run<'_> {
     }
 
     pub(super) fn kept(&self) -> Vec<(u32, Kept)> {
-        let nodes = 0..self.scenario.nodes();
+        let nodes = 0..self.scenario.nodes_max();
         let kept = |node| Some((node, self.cluster.worker(node)?.kept()));
         nodes.filter_map(kept).collect()
     }

@@ -3,6 +3,7 @@
 //! its log.
 
 use super::agents::{Agents, Answer};
+use super::placed::Placed;
 use super::probation::{Figures, Versions};
 use crate::cluster::{CLUSTER, Cluster};
 use crate::disk::SimDisk;
@@ -117,6 +118,8 @@ pub(super) struct ControllerProcess {
     pub(super) orchestrated: u64,
     /// Nodes that were refused for their damaged journals.
     refused_damaged: BTreeSet<u32>,
+    /// What decisions did to nodes that are out of service.
+    pub(super) misplaced: Vec<String>,
     /// The frozen shards: since when, in which view.
     frozen: BTreeMap<ShardKey, (u32, Timestamp)>,
 }
@@ -148,6 +151,7 @@ impl ControllerProcess {
             orchestrator: Orchestrator::default(),
             orchestrated: 0,
             refused_damaged: BTreeSet::new(),
+            misplaced: Vec::new(),
             frozen: BTreeMap::new(),
         }
     }
@@ -219,11 +223,14 @@ impl ControllerProcess {
         let can_fail = self.tears_next_write || self.disk().is_full;
         let before = can_fail.then(|| self.control.clone());
         let command = &self.control.at(now, command);
+        let placed = Placed::of(&self.control);
         let applied = self.control.apply(command).ok()?;
         if applied == Applied::Nothing {
             return Some(applied);
         }
         self.control.validate();
+        let wrong = placed.wrong(&self.control, command);
+        self.misplaced.extend(wrong);
         let bytes = serde_json::to_vec(command).expect("commands have text keys only");
         let stored = self.store.append(&bytes);
         if let Some(before) = before {
@@ -382,6 +389,7 @@ impl ControllerProcess {
             Mail::Hello(node, hello) => {
                 let process = hello.process;
                 let is_damaged = hello.damaged.is_some();
+                let is_removed = self.is_removed(&hello.name);
                 if let Some(end) = self.control.end_before_refusal(&hello, now) {
                     self.execute(now, &end);
                 }
@@ -393,6 +401,9 @@ impl ControllerProcess {
                     if matches!(refused, Err(CommandError::Damaged { .. })) {
                         self.refused_damaged.insert(node);
                     }
+                }
+                if is_removed && joined.is_none() && self.can_decide(now) {
+                    agents.answer(cluster, node, process, Answer::Removed);
                 }
                 if let Some(Applied::Joined(welcome)) = joined {
                     let (id, incarnation) = (welcome.node, welcome.incarnation);

@@ -39,7 +39,8 @@ impl Run<'_> {
             Fault::Drain(node) => Some(NodeId(node)),
             _ => None,
         };
-        let wanted: BTreeSet<NodeId> = self.active.iter().filter_map(node).collect();
+        let mut wanted: BTreeSet<NodeId> = self.active.iter().filter_map(node).collect();
+        wanted.extend(self.to_remove());
         let drained = self.controller.control.drained.clone();
         let now = self.cluster.now;
         for node in wanted.difference(&drained).copied() {

@@ -39,7 +39,7 @@ impl Run<'_> {
             return self.restart_controller();
         }
         let is_other = |node: &u32| self.formats_of(*node) != formats(is_next);
-        match (0..self.scenario.nodes()).find(is_other) {
+        match self.nodes().into_iter().find(is_other) {
             Some(node) => self.replace(node, is_next),
             None if is_next => {
                 let raise = Command::RaiseFormat {
@@ -76,7 +76,7 @@ impl Run<'_> {
         if !self.is_raised() {
             return;
         }
-        for node in 0..self.scenario.nodes() {
+        for node in self.nodes() {
             if !self.formats_of(node).include(NEXT_FORMAT) && !self.agents.is_member(node) {
                 self.releases.next.insert(node, true);
                 self.kill_one(node);

@@ -7,7 +7,7 @@ use super::{
     Act, AppShape, AskShape, AskTarget, ChannelShape, ClientShape, ClockShape, Fault, Scenario,
     ServiceShape,
 };
-use super::{Wire, known, topics};
+use super::{Wire, known, members, topics};
 use e3_random::Random;
 
 /// Requests of a scenario.
@@ -69,6 +69,7 @@ pub fn draw(seed: u64) -> Scenario {
     bad_versions(&mut scenario);
     disk_faults(&mut scenario);
     starvation(&mut scenario);
+    members::draw(&mut scenario);
     scenario.script.sort_by_key(|act| act.at_ms);
     scenario
 }

@@ -8,7 +8,7 @@ use super::{AppShape, Fault, Scenario};
 pub(super) const CLOCK_OFFSET_MS_MAX: u64 = 100;
 
 /// Hole: if the controller's disk loses confirmed writes, and a power cut takes what the nodes know of
-/// them from memory, a view may be given twice.
+/// them from memory, a view or the id of a node may be given twice.
 pub(crate) fn may_lose_log_and_memory(scenario: &Scenario) -> bool {
     let mut acts = scenario.script.iter();
     acts.any(|act| matches!(act.fault, Fault::LostWrites))
@@ -36,6 +36,7 @@ pub(crate) fn may_hide_losses(scenario: &Scenario, node: u32, now_ms: u64) -> bo
         | Fault::Pause(_)
         | Fault::PauseAll
         | Fault::Kill(_)
+        | Fault::RemoveDead(_)
         | Fault::PowerCut(_)
         | Fault::Blackout(_)
         | Fault::NodeTornWrite(_)

@@ -2,24 +2,39 @@
 
 use super::{AppShape, Scenario};
 use e3_model::document::{parse_application, parse_topology};
+use e3_model::topology::Rack;
 use e3_model::{Application, Topology};
 use std::fmt::Write;
+
+const TOPOLOGY: &str = "apiVersion: e3.dev/v1alpha1\nkind: Topology\nmetadata: {name: sim}\nspec:\n  racks:\n    - name: rack\n      servers:\n";
+
+/// A server of the only rack.
+fn server_text(server: usize, nics: u8) -> String {
+    let mut text = format!(
+        "        - name: s{server}\n          system: Type1-SmartNIC\n          nodes:\n            - {{name: s{server}-host, kind: host, cores: 64, memory: 512Gi}}\n"
+    );
+    for nic in 0..nics {
+        let _ = writeln!(
+            text,
+            "            - {{name: s{server}-nic{nic}, kind: smartnic, cores: 64, memory: 512Gi}}"
+        );
+    }
+    text
+}
+
+/// What adds a server to a cluster.
+pub(crate) fn new_server(server: u32, nics: u8) -> Vec<Rack> {
+    let text = TOPOLOGY.to_string() + &server_text(server as usize, nics);
+    let topology = parse_topology("scenario", &text).expect("the document of a server is valid");
+    topology.spec.racks
+}
 
 impl Scenario {
     /// The topology.
     pub fn topology(&self) -> Topology {
-        let mut text = "apiVersion: e3.dev/v1alpha1\nkind: Topology\nmetadata: {name: sim}\nspec:\n  racks:\n    - name: rack\n      servers:\n".to_string();
+        let mut text = TOPOLOGY.to_string();
         for (server, nics) in self.servers.iter().enumerate() {
-            let _ = writeln!(
-                text,
-                "        - name: s{server}\n          system: Type1-SmartNIC\n          nodes:\n            - {{name: s{server}-host, kind: host, cores: 64, memory: 512Gi}}"
-            );
-            for nic in 0..*nics {
-                let _ = writeln!(
-                    text,
-                    "            - {{name: s{server}-nic{nic}, kind: smartnic, cores: 64, memory: 512Gi}}"
-                );
-            }
+            text += &server_text(server, *nics);
         }
         parse_topology("scenario", &text).expect("a scenario has a valid topology")
     }
