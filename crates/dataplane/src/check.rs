@@ -196,9 +196,10 @@ pub(crate) fn check_entry(
 
 /// A timer of a snapshot.
 pub(crate) fn check_timer(app: &App, key: ShardKey, timer: &Timer) -> Result<(), &'static str> {
-    match owns(app, key, Slot::of(&timer.name.key)) {
-        true => Ok(()),
-        false => Err("a timer of another shard"),
+    if owns(app, key, Slot::of(&timer.name.key)) {
+        Ok(())
+    } else {
+        Err("a timer of another shard")
     }
 }
 

@@ -179,12 +179,13 @@ impl StateDir {
         let path = self.secret_key_choice();
         let file = std::path::absolute(file).map_err(|e| Failure::file("find", file, &e))?;
         let same = std::path::absolute(self.own_secret_key_file()).is_ok_and(|own| own == file);
-        let chosen = match same {
-            true => match std::fs::remove_file(&path) {
+        let chosen = if same {
+            match std::fs::remove_file(&path) {
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
                 removed => removed,
-            },
-            false => std::fs::write(&path, file.as_os_str().as_bytes()),
+            }
+        } else {
+            std::fs::write(&path, file.as_os_str().as_bytes())
         };
         chosen.map_err(|e| Failure::file("write", &path, &e))
     }
