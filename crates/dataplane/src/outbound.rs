@@ -214,7 +214,11 @@ impl Outbounds {
         } = &mut open.progress
         {
             *wait = Nanos(wait.0 * 3 / 2).min(OUTBOUND_RETRY_AFTER_MAX);
-            *retry_at = if *repeats { now + *wait } else { Timestamp::MAX };
+            *retry_at = if *repeats {
+                now + *wait
+            } else {
+                Timestamp::MAX
+            };
             if *repeats {
                 self.retries.insert((*retry_at, id));
             }
