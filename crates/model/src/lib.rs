@@ -43,6 +43,7 @@ pub mod topic;
 pub mod topology;
 pub mod units;
 mod validate;
+mod validate_service;
 mod validate_timers;
 mod validate_topology;
 pub mod visits;

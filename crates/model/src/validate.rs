@@ -1,13 +1,11 @@
 //! Checks of whole documents: bounds, names, references.
 
-use crate::application::{Application, Durability, Pin, Resources, Service, Subscription};
+use crate::application::{Application, ApplicationSpec, Pin, Subscription};
 use crate::dag::{Dag, DagError};
-use crate::http_access::{HTTP_HOSTS_MAX, HttpAccess};
 use crate::limits::*;
 use crate::profile::Profile;
 use crate::topology::{NodeRef, Topology};
-use crate::units::Nanos;
-use crate::validate_timers;
+use crate::validate_service::service;
 use std::collections::BTreeSet;
 
 /// What is wrong with which field.
@@ -56,7 +54,7 @@ pub(crate) fn name(field: &str, name: &str) -> Check {
     })
 }
 
-fn unique<'a>(
+pub(crate) fn unique<'a>(
     what: &str,
     names: impl Iterator<Item = &'a str>,
     field: impl Fn(usize) -> String,
@@ -73,6 +71,23 @@ fn unique<'a>(
 
 pub(crate) fn application(app: &Application) -> Check {
     let spec = &app.spec;
+    counts_and_names(spec)?;
+    bounds(spec)?;
+    for (i, s) in spec.services.iter().enumerate() {
+        service(app, &format!("spec.services[{i}]"), s)?;
+    }
+    ensure(
+        app.service_named(&spec.ingress).is_some(),
+        "spec.ingress",
+        || format!("there is no service {:?}", spec.ingress),
+    )?;
+    channels(app)?;
+    topics(app)?;
+    graph(app)
+}
+
+/// How many services and channels there are, and that no name is used twice.
+fn counts_and_names(spec: &ApplicationSpec) -> Check {
     let count = spec.services.len();
     ensure((1..=SERVICES_MAX).contains(&count), "spec.services", || {
         format!("{count} services, must be 1..={SERVICES_MAX}")
@@ -94,6 +109,11 @@ pub(crate) fn application(app: &Application) -> Check {
     unique("assets", spec.assets.iter().map(|s| s.name.as_str()), |i| {
         format!("spec.assets[{i}].name")
     })?;
+    Ok(())
+}
+
+/// The numbers of the application itself.
+fn bounds(spec: &ApplicationSpec) -> Check {
     ensure(
         (1..=ATTEMPTS_MAX).contains(&spec.attempts),
         "spec.attempts",
@@ -123,14 +143,12 @@ pub(crate) fn application(app: &Application) -> Check {
             || format!("rateRps is {}, must be more than 0", load.rate_rps),
         )?;
     }
-    for (i, s) in spec.services.iter().enumerate() {
-        service(app, &format!("spec.services[{i}]"), s)?;
-    }
-    ensure(
-        app.service_named(&spec.ingress).is_some(),
-        "spec.ingress",
-        || format!("there is no service {:?}", spec.ingress),
-    )?;
+    Ok(())
+}
+
+/// The ends, names and outputs of the channels.
+fn channels(app: &Application) -> Check {
+    let spec = &app.spec;
     let mut names = BTreeSet::new();
     for (i, c) in spec.channels.iter().enumerate() {
         let at = |field: &str| format!("spec.channels[{i}].{field}");
@@ -149,7 +167,12 @@ pub(crate) fn application(app: &Application) -> Check {
             || format!("outputs is {}, must be 1..={OUTPUTS_MAX}", c.outputs),
         )?;
     }
-    topics(app)?;
+    Ok(())
+}
+
+/// Channels and calls form no cycle, and every service can be reached.
+fn graph(app: &Application) -> Check {
+    let spec = &app.spec;
     Dag::new(app).map(|_| ()).map_err(|e| match e {
         DagError::Unreachable(name) => {
             let at = app.service_named(&name).map_or(0, |(id, _)| id.0);
@@ -172,129 +195,6 @@ pub(crate) fn application(app: &Application) -> Check {
         }
         DagError::Cycle(_) | DagError::Fanout { .. } => Fault::new("spec.channels", e.to_string()),
     })
-}
-
-fn service(app: &Application, at: &str, s: &Service) -> Check {
-    let field = |f: &str| format!("{at}.{f}");
-    let of = |m: String| format!("service {:?}: {m}", s.name);
-    ensure(
-        (1..=SHARDS_MAX).contains(&s.shards),
-        field("shards"),
-        || of(format!("shards is {}, must be 1..={SHARDS_MAX}", s.shards)),
-    )?;
-    ensure(
-        (1..=REPLICAS_MAX).contains(&s.replicas),
-        field("replicas"),
-        || {
-            of(format!(
-                "replicas is {}, must be 1..={REPLICAS_MAX}",
-                s.replicas
-            ))
-        },
-    )?;
-    ensure(s.stateful || s.replicas == 1, field("replicas"), || {
-        of(format!(
-            "replicas is {}, must be 1 for a stateless service; use shards",
-            s.replicas
-        ))
-    })?;
-    ensure(
-        s.stateful || s.collections.is_empty(),
-        field("collections"),
-        || of("a stateless service has no collections; set stateful: true".into()),
-    )?;
-    ensure(
-        s.stateful || s.durability != Some(Durability::Disk),
-        field("durability"),
-        || of("a stateless service keeps nothing on disk; set stateful: true".into()),
-    )?;
-    ensure(s.deadline.0 > 0, field("deadline"), || {
-        of("deadline is 0, must be more than 0".into())
-    })?;
-    let cpu = s.resources.cpu;
-    ensure(cpu.is_finite() && cpu > 0.0, field("resources.cpu"), || {
-        of(format!("cpu is {cpu}, must be more than 0"))
-    })?;
-    ensure(s.resources.memory.0 > 0, field("resources.memory"), || {
-        of("memory is 0, must be more than 0".into())
-    })?;
-    let Resources { memory, state, .. } = &s.resources;
-    ensure(
-        s.stateful || state.is_none(),
-        field("resources.state"),
-        || of("a stateless service has no collections; set stateful: true".into()),
-    )?;
-    ensure(
-        state.is_none_or(|state| state.0 > 0 && state <= *memory),
-        field("resources.state"),
-        || {
-            let state = s.quota();
-            of(format!(
-                "state is {state}, must be more than 0 and at most memory, {memory}"
-            ))
-        },
-    )?;
-    ensure(!s.module.is_empty(), field("module"), || {
-        of("module is empty".into())
-    })?;
-    unique(
-        "collections",
-        s.collections.iter().map(|c| c.name.as_str()),
-        |i| format!("{at}.collections[{i}].name"),
-    )?;
-    for (i, c) in s.collections.iter().enumerate() {
-        ensure(
-            c.ttl != Some(Nanos::ZERO),
-            format!("{at}.collections[{i}].ttl"),
-            || {
-                of(format!(
-                    "ttl of collection {:?} is 0, must be more than 0",
-                    c.name
-                ))
-            },
-        )?;
-    }
-    for (list, declared, what) in [
-        (
-            &s.secrets,
-            app.spec.secrets.iter().map(|x| &x.name).collect::<Vec<_>>(),
-            "secrets",
-        ),
-        (
-            &s.assets,
-            app.spec.assets.iter().map(|x| &x.name).collect(),
-            "assets",
-        ),
-    ] {
-        for (i, n) in list.iter().enumerate() {
-            ensure(declared.contains(&n), format!("{at}.{what}[{i}]"), || {
-                of(format!("{n:?} is not among spec.{what}"))
-            })?;
-        }
-    }
-    outbound(app, at, s)?;
-    publishes(app, at, s)?;
-    validate_timers::check(at, &s.name, s.stateful, &s.timers)?;
-    for (i, called) in s.calls.iter().enumerate() {
-        let field = format!("{at}.calls[{i}]");
-        ensure(app.service_named(called).is_some(), &field, || {
-            of(format!("calls {called:?}: there is no service {called:?}"))
-        })?;
-        ensure(*called != s.name, &field, || {
-            of("calls itself, must name another service".into())
-        })?;
-        ensure(!s.calls[..i].contains(called), &field, || {
-            of(format!("calls {called:?} twice, must name it once"))
-        })?;
-    }
-    if let Some(Pin::Node(node)) = &s.pin {
-        ensure(s.shards == 1 && s.replicas == 1, field("pin"), || {
-            of(format!(
-                "pinned to node {node:?}, so shards and replicas must be 1"
-            ))
-        })?;
-    }
-    Ok(())
 }
 
 /// The topics of the application, and who is subscribed to what.
@@ -335,60 +235,6 @@ fn topics(app: &Application) -> Check {
         let is_same = |other: &Subscription| other.service == *service && app.topic_of(other) == of;
         ensure(!spec.subscriptions[..i].iter().any(is_same), at(""), || {
             format!("service {service:?} is subscribed to topic {topic:?} twice")
-        })?;
-    }
-    Ok(())
-}
-
-/// On which topics it publishes.
-fn publishes(app: &Application, at: &str, s: &Service) -> Check {
-    let of = |m: String| format!("service {:?}: {m}", s.name);
-    let is_allowed = s.stateful || s.publishes.is_empty();
-    ensure(is_allowed, format!("{at}.publishes"), || {
-        of("a stateless service does not publish; set stateful: true".into())
-    })?;
-    for (i, topic) in s.publishes.iter().enumerate() {
-        let field = || format!("{at}.publishes[{i}]");
-        ensure(app.spec.topics.contains(topic), field(), || {
-            of(format!("there is no topic {topic:?} in spec.topics"))
-        })?;
-        ensure(!s.publishes[..i].contains(topic), field(), || {
-            of(format!("names topic {topic:?} twice"))
-        })?;
-    }
-    Ok(())
-}
-
-/// Whom it may ask by outbound requests.
-fn outbound(app: &Application, at: &str, s: &Service) -> Check {
-    let of = |m: String| format!("service {:?}: {m}", s.name);
-    for (field, is_set) in [("asks", !s.asks.is_empty()), ("http", s.http.is_some())] {
-        ensure(s.stateful || !is_set, format!("{at}.{field}"), || {
-            of("a stateless service makes no outbound requests; set stateful: true".into())
-        })?;
-    }
-    for (i, asked) in s.asks.iter().enumerate() {
-        let field = || format!("{at}.asks[{i}]");
-        ensure(app.service_named(asked).is_some(), field(), || {
-            of(format!("there is no service {asked:?}"))
-        })?;
-        ensure(!s.asks[..i].contains(asked), field(), || {
-            of(format!("names {asked:?} twice"))
-        })?;
-    }
-    let Some(HttpAccess { hosts }) = &s.http else {
-        return Ok(());
-    };
-    let count = hosts.len();
-    ensure(
-        (1..=HTTP_HOSTS_MAX).contains(&count),
-        format!("{at}.http.hosts"),
-        || of(format!("{count} hosts, must be 1..={HTTP_HOSTS_MAX}")),
-    )?;
-    for (i, host) in hosts.iter().enumerate() {
-        let fault = HttpAccess::fault_of(host);
-        ensure(fault.is_none(), format!("{at}.http.hosts[{i}]"), || {
-            of(fault.unwrap_or_default())
         })?;
     }
     Ok(())

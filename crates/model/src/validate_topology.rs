@@ -30,83 +30,95 @@ pub(crate) fn topology(t: &Topology) -> Check {
         for (s, server) in rack.servers.iter().enumerate() {
             let at = format!("spec.racks[{r}].servers[{s}]");
             once(&server.name, format!("{at}.name"))?;
-            let hosts = server
-                .nodes
-                .iter()
-                .filter(|n| n.kind == NodeKind::Host)
-                .count();
-            ensure(hosts <= 1, format!("{at}.nodes"), || {
-                format!(
-                    "server {:?} has {hosts} hosts, must be at most 1",
-                    server.name
-                )
-            })?;
-            ensure(!server.nodes.is_empty(), format!("{at}.nodes"), || {
-                format!("server {:?} has no node, must have 1 or more", server.name)
-            })?;
-            let nics = server.nodes.len() - hosts;
-            ensure(nics <= 4, format!("{at}.nodes"), || {
-                format!(
-                    "server {:?} has {nics} SmartNICs, must be 0..=4",
-                    server.name
-                )
-            })?;
+            server_nodes(server, &at)?;
             for (n, node) in server.nodes.iter().enumerate() {
                 let at = format!("{at}.nodes[{n}]");
                 once(&node.name, format!("{at}.name"))?;
-                ensure(node.cores > 0, format!("{at}.cores"), || {
-                    format!("node {:?}: cores is 0, must be 1..=65535", node.name)
-                })?;
-                ensure(node.memory.0 > 0, format!("{at}.memory"), || {
-                    format!("node {:?}: memory is 0, must be more than 0", node.name)
-                })?;
-                let floor = EMULATED_MEMORY_MIN;
-                ensure(
-                    !node.emulated || node.memory >= floor,
-                    format!("{at}.memory"),
-                    || {
-                        format!(
-                            "node {:?}: memory is {}, must be at least {floor} for the process of an emulated node",
-                            node.name, node.memory
-                        )
-                    },
-                )?;
-                ensure(
-                    node.emulated || node.link_latency.is_none(),
-                    format!("{at}.linkLatency"),
-                    || {
-                        format!(
-                            "node {:?}: linkLatency is for emulated nodes; real hardware has its own",
-                            node.name
-                        )
-                    },
-                )?;
-                emulation(server, node, &at)?;
-                let latency = node.link_latency.unwrap_or_default();
-                ensure(
-                    latency <= LINK_LATENCY_MAX,
-                    format!("{at}.linkLatency"),
-                    || {
-                        format!(
-                            "node {:?}: linkLatency is {latency}, must be at most {}",
-                            node.name, LINK_LATENCY_MAX
-                        )
-                    },
-                )?;
-                let gbps = node.bandwidth_gbps;
-                ensure(
-                    gbps.is_finite() && gbps > 0.0,
-                    format!("{at}.bandwidthGbps"),
-                    || {
-                        format!(
-                            "node {:?}: bandwidthGbps is {gbps}, must be more than 0",
-                            node.name
-                        )
-                    },
-                )?;
+                self::node(server, node, &at)?;
             }
         }
     }
+    Ok(())
+}
+
+/// How many hosts and SmartNICs a server has.
+fn server_nodes(server: &Server, at: &str) -> Check {
+    let hosts = server
+        .nodes
+        .iter()
+        .filter(|n| n.kind == NodeKind::Host)
+        .count();
+    ensure(hosts <= 1, format!("{at}.nodes"), || {
+        format!(
+            "server {:?} has {hosts} hosts, must be at most 1",
+            server.name
+        )
+    })?;
+    ensure(!server.nodes.is_empty(), format!("{at}.nodes"), || {
+        format!("server {:?} has no node, must have 1 or more", server.name)
+    })?;
+    let nics = server.nodes.len() - hosts;
+    ensure(nics <= 4, format!("{at}.nodes"), || {
+        format!(
+            "server {:?} has {nics} SmartNICs, must be 0..=4",
+            server.name
+        )
+    })?;
+    Ok(())
+}
+
+/// The numbers of one node.
+fn node(server: &Server, node: &Node, at: &str) -> Check {
+    ensure(node.cores > 0, format!("{at}.cores"), || {
+        format!("node {:?}: cores is 0, must be 1..=65535", node.name)
+    })?;
+    ensure(node.memory.0 > 0, format!("{at}.memory"), || {
+        format!("node {:?}: memory is 0, must be more than 0", node.name)
+    })?;
+    let floor = EMULATED_MEMORY_MIN;
+    ensure(
+        !node.emulated || node.memory >= floor,
+        format!("{at}.memory"),
+        || {
+            format!(
+                "node {:?}: memory is {}, must be at least {floor} for the process of an emulated node",
+                node.name, node.memory
+            )
+        },
+    )?;
+    ensure(
+        node.emulated || node.link_latency.is_none(),
+        format!("{at}.linkLatency"),
+        || {
+            format!(
+                "node {:?}: linkLatency is for emulated nodes; real hardware has its own",
+                node.name
+            )
+        },
+    )?;
+    emulation(server, node, at)?;
+    let latency = node.link_latency.unwrap_or_default();
+    ensure(
+        latency <= LINK_LATENCY_MAX,
+        format!("{at}.linkLatency"),
+        || {
+            format!(
+                "node {:?}: linkLatency is {latency}, must be at most {}",
+                node.name, LINK_LATENCY_MAX
+            )
+        },
+    )?;
+    let gbps = node.bandwidth_gbps;
+    ensure(
+        gbps.is_finite() && gbps > 0.0,
+        format!("{at}.bandwidthGbps"),
+        || {
+            format!(
+                "node {:?}: bandwidthGbps is {gbps}, must be more than 0",
+                node.name
+            )
+        },
+    )?;
     Ok(())
 }
 
