@@ -352,9 +352,10 @@ impl Search<'_> {
             for _ in 0..50 {
                 let middle = (low + high) / 2.0;
                 let (on_smartnic, on_host) = blocks(middle);
-                match on_smartnic < on_host {
-                    true => low = middle,
-                    false => high = middle,
+                if on_smartnic < on_host {
+                    low = middle
+                } else {
+                    high = middle
                 }
             }
             for part in [0.0, low, 1.0] {

@@ -212,9 +212,10 @@ impl Compared<'_> {
     fn grid(&self) -> Grid {
         let world = self.settings.world();
         let given = world.price_usd_kwh;
-        let prices_usd_kwh = match given > 0.0 {
-            true => PRICES.map(|factor| given * factor),
-            false => PRICES_USD_KWH,
+        let prices_usd_kwh = if given > 0.0 {
+            PRICES.map(|factor| given * factor)
+        } else {
+            PRICES_USD_KWH
         };
         let mut years = YEARS_COMPARED.to_vec();
         years.push(world.years);

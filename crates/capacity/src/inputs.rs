@@ -126,15 +126,16 @@ fn bounded(
     (low, high): (f64, f64),
     unit: &'static str,
 ) -> Result<(), InputError> {
-    match (low..=high).contains(&value) {
-        true => Ok(()),
-        false => Err(InputError::Bounds {
+    if (low..=high).contains(&value) {
+        Ok(())
+    } else {
+        Err(InputError::Bounds {
             what,
             value,
             low,
             high,
             unit,
-        }),
+        })
     }
 }
 
@@ -148,14 +149,15 @@ fn range(
     for end in [value, low, high] {
         bounded(what, end, bounds, unit)?;
     }
-    match low <= value && value <= high {
-        true => Ok(()),
-        false => Err(InputError::Range {
+    if low <= value && value <= high {
+        Ok(())
+    } else {
+        Err(InputError::Range {
             what,
             low,
             value,
             high,
-        }),
+        })
     }
 }
 

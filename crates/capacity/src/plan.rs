@@ -170,22 +170,22 @@ struct Planner<'a> {
 impl Entrant {
     /// Where its service times come from.
     pub(crate) fn service_times(&self) -> Origin {
-        match self.is_measured {
-            true => Origin::Measured,
-            false => {
-                let kinds = [NodeKind::Host, NodeKind::SmartNic].into_iter();
-                let has = kinds.filter(|k| self.candidate.has(*k));
-                let from = has.map(|k| self.candidate.speed(k).from).max();
-                from.unwrap_or(Origin::Paper)
-            }
+        if self.is_measured {
+            Origin::Measured
+        } else {
+            let kinds = [NodeKind::Host, NodeKind::SmartNic].into_iter();
+            let has = kinds.filter(|k| self.candidate.has(*k));
+            let from = has.map(|k| self.candidate.speed(k).from).max();
+            from.unwrap_or(Origin::Paper)
         }
     }
 
     /// Speed of its cores against those of its profiles.
     pub(crate) fn speed(&self, kind: NodeKind) -> Estimate {
-        match self.is_measured {
-            true => Estimate::exact(1.0),
-            false => self.candidate.speed(kind).estimate,
+        if self.is_measured {
+            Estimate::exact(1.0)
+        } else {
+            self.candidate.speed(kind).estimate
         }
     }
 
@@ -394,9 +394,12 @@ impl<'a> Planner<'a> {
             Input::Speed(part, kind, _)
                 if candidate.processor(*kind) == part && !entrant.speed(*kind).is_exact() =>
             {
-                let speed = |k| match k == *kind {
-                    true => end.of(&entrant.speed(k)),
-                    false => entrant.speed(k).value,
+                let speed = |k| {
+                    if k == *kind {
+                        end.of(&entrant.speed(k))
+                    } else {
+                        entrant.speed(k).value
+                    }
                 };
                 let case = Case::new(candidate, &entrant.profiles, speed);
                 let load_rps = self.settings.load_rps;

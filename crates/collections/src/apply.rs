@@ -133,9 +133,10 @@ impl State {
             _ => return Err(ApplyError::WrongKind { collection, kind }),
         };
         self.memory_bytes = changed.memory_bytes;
-        let expires = match changed.is_there {
-            true => write.expires,
-            false => Timestamp::MAX,
+        let expires = if changed.is_there {
+            write.expires
+        } else {
+            Timestamp::MAX
         };
         self.reschedule(collection, key, changed.before, expires);
         Ok(())

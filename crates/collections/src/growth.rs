@@ -28,9 +28,10 @@ struct Key<'a> {
 
 impl Key<'_> {
     fn bytes(&self, key: &[u8], overhead: usize) -> i64 {
-        let expiry = match self.expires {
-            true => key.len() + EXPIRY_BYTES,
-            false => 0,
+        let expiry = if self.expires {
+            key.len() + EXPIRY_BYTES
+        } else {
+            0
         };
         let content = self.content.map(|c| c + key.len() + overhead + expiry);
         content.unwrap_or(0) as i64

@@ -74,9 +74,10 @@ impl Model {
     }
 
     fn set_items(&mut self, at: (u16, Vec<u8>), items: Vec<Vec<u8>>) {
-        match items.is_empty() {
-            true => drop(self.keys.remove(&at)),
-            false => self.set(at, Content::Items(items)),
+        if items.is_empty() {
+            drop(self.keys.remove(&at))
+        } else {
+            self.set(at, Content::Items(items))
         }
     }
 }

@@ -85,9 +85,12 @@ impl Difference {
         concern: &BTreeSet<AppId>,
         has: &BTreeSet<AppId>,
     ) -> PlanChange {
-        let change = |id: &AppId| match has.contains(id) {
-            true => self.of_app(*id, node),
-            false => AppChange::between(None, &control.apps[id].plan),
+        let change = |id: &AppId| {
+            if has.contains(id) {
+                self.of_app(*id, node)
+            } else {
+                AppChange::between(None, &control.apps[id].plan)
+            }
         };
         let apps = concern.iter().filter_map(|id| Some((*id, change(id)?)));
         let all = &self.change;

@@ -138,13 +138,14 @@ impl Control {
             .flat_map(|(service, spec)| (0..spec.shards).map(move |s| (service, ShardId(s))))
             .collect();
         let parts = restored.parts.iter();
-        match parts.map(Part::id).eq(expected.iter().copied()) {
-            true => Ok(()),
-            false => Err(CommandError::Parts {
+        if parts.map(Part::id).eq(expected.iter().copied()) {
+            Ok(())
+        } else {
+            Err(CommandError::Parts {
                 app: name.clone(),
                 found: restored.parts.len(),
                 expected: expected.len(),
-            }),
+            })
         }
     }
 
@@ -210,9 +211,10 @@ fn shards(app: &Application, placement: &Placement, restored: Option<&Restored>)
             let replicas = placement.replicas(service, shard);
             let is_restored = restored.is_some_and(|r| r.part(service, shard).is_some());
             // No copy is complete before its primary has the state.
-            let (backups, joining) = match is_restored {
-                true => (Vec::new(), replicas[1..].to_vec()),
-                false => (replicas[1..].to_vec(), Vec::new()),
+            let (backups, joining) = if is_restored {
+                (Vec::new(), replicas[1..].to_vec())
+            } else {
+                (replicas[1..].to_vec(), Vec::new())
             };
             shards.push(ShardPlan {
                 service,

@@ -142,9 +142,10 @@ impl Control {
         let key = app.plan.key(shard);
         if let Some(m) = app.migrations.iter().find(|m| m.key == key) {
             let is_it = m.from == from;
-            return Err(match is_it {
-                true => Stays::Moving { to: m.to },
-                false => Stays::OtherMoves,
+            return Err(if is_it {
+                Stays::Moving { to: m.to }
+            } else {
+                Stays::OtherMoves
             });
         }
         if !self.is_up(shard.primary) {

@@ -79,12 +79,13 @@ impl Control {
 
     /// A command as it is to be logged: with its time, if the active format has that.
     pub fn at(&self, at: Timestamp, command: &Command) -> Command {
-        match self.format >= Format::ORCHESTRATED && !says_when(command) {
-            true => Command::At {
+        if self.format >= Format::ORCHESTRATED && !says_when(command) {
+            Command::At {
                 at,
                 command: Box::new(command.clone()),
-            },
-            false => command.clone(),
+            }
+        } else {
+            command.clone()
         }
     }
 

@@ -26,13 +26,14 @@ impl Control {
         needed: Format,
         what: &'static str,
     ) -> Result<(), CommandError> {
-        match self.format >= needed {
-            true => Ok(()),
-            false => Err(CommandError::OlderFormat {
+        if self.format >= needed {
+            Ok(())
+        } else {
+            Err(CommandError::OlderFormat {
                 what,
                 needed,
                 active: self.format,
-            }),
+            })
         }
     }
 

@@ -104,9 +104,10 @@ impl Control {
             for shard in shards.filter(|s| s.keeps(node) || s.primary == node) {
                 let shard_name = self.shard_name(app.plan.key(shard));
                 let is_only = shard.primary == node && shard.staying().next().is_none();
-                left.push(match is_only {
-                    true => format!("{shard_name} (its only copy)"),
-                    false => shard_name,
+                left.push(if is_only {
+                    format!("{shard_name} (its only copy)")
+                } else {
+                    shard_name
                 });
             }
         }

@@ -93,9 +93,10 @@ impl AppState {
     ) {
         let shard = &mut self.plan.shards[at];
         let primary = shard.primary;
-        let has_copy = match self.plan.app.service(shard.service).stateful {
-            true => retire(shard, off, up),
-            false => take_out(shard, off, up),
+        let has_copy = if self.plan.app.service(shard.service).stateful {
+            retire(shard, off, up)
+        } else {
+            take_out(shard, off, up)
         };
         let key = self.plan.key(&self.plan.shards[at]);
         self.end_move(key, servers, !off(primary), off);

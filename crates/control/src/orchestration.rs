@@ -243,9 +243,10 @@ impl Orchestration {
             Ok(at) => {
                 let before = self.displaced[at];
                 let long_ago = Nanos::from_secs(self.settings.cooldown_s_max.into());
-                let repeats = match moved.at.since(before.at) > long_ago {
-                    true => 0,
-                    false => before.repeats + 1,
+                let repeats = if moved.at.since(before.at) > long_ago {
+                    0
+                } else {
+                    before.repeats + 1
                 };
                 self.displaced[at] = Displaced { repeats, ..moved };
             }

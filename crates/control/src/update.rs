@@ -79,9 +79,10 @@ impl AppState {
     /// The version that a rollback deploys again: the last one that started at every primary, or the one
     /// before if that is the present one.
     pub fn earlier(&self) -> Option<&Release> {
-        match self.has_started {
-            true => self.history.back(),
-            false => self.plan.proven.as_ref(),
+        if self.has_started {
+            self.history.back()
+        } else {
+            self.plan.proven.as_ref()
         }
     }
 

@@ -242,9 +242,10 @@ fn random_loads_keep_the_budget_and_lose_nothing() {
             c.stuck = random.one_in(4);
             let node = NodeId(random.below(6) as u32);
             if !c.stuck && random.one_in(6) {
-                match c.script.control.drained.contains(&node) {
-                    true => drop(c.script.ok(Command::Resume { node })),
-                    false => drop(c.script.apply(Command::Drain { node })),
+                if c.script.control.drained.contains(&node) {
+                    drop(c.script.ok(Command::Resume { node }))
+                } else {
+                    drop(c.script.apply(Command::Drain { node }))
                 }
                 c.script.settle_within(2_000);
             }

@@ -454,9 +454,10 @@ fn change_membership(c: &mut Cluster, random: &mut Random) {
                 c.script.hear(node);
             }
         }
-        _ => drop(match c.script.control.drained.contains(&node) {
-            true => c.script.ok(Command::Resume { node }),
-            false => c.script.ok(Command::Drain { node }),
+        _ => drop(if c.script.control.drained.contains(&node) {
+            c.script.ok(Command::Resume { node })
+        } else {
+            c.script.ok(Command::Drain { node })
         }),
     }
     c.script.settle();

@@ -155,9 +155,10 @@ impl Gate {
         }
         let Some(route) = route else {
             let methods: Vec<String> = of_path().map(Route::method).collect();
-            return Some(match methods.is_empty() {
-                true => no_path(),
-                false => not_allowed(&methods.join(", ")),
+            return Some(if methods.is_empty() {
+                no_path()
+            } else {
+                not_allowed(&methods.join(", "))
             });
         };
         forbidden(route, who)

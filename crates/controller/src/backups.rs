@@ -320,10 +320,12 @@ impl Core {
         let (taking, ..) = self.backup_of(number).ok_or_else(|| no_backup(number))?;
         let len_max = CHUNK_LEN_MAX as u64;
         let mut files = taking.head.iter().flat_map(|head| &head.files);
-        let bytes = match files.any(|known| known.digest == file) {
-            true => self.blobs.read(file, offset, len_max),
-            false if is_part(file) => self.backups.read(number, file, offset, len_max),
-            false => None,
+        let bytes = if files.any(|known| known.digest == file) {
+            self.blobs.read(file, offset, len_max)
+        } else if is_part(file) {
+            self.backups.read(number, file, offset, len_max)
+        } else {
+            None
         };
         bytes.ok_or_else(|| no_backup(number))
     }

@@ -411,13 +411,16 @@ struct FormatOfSnapshot {
 /// is read that follows a change to a format that this process does not have.
 fn replay(recovered: &Recovered, formats: Formats) -> Result<Option<Control>, LogError> {
     let read = |i: usize, e| LogError::Unreadable(format!("command {} cannot be read: {e}", i + 1));
-    let check = |found: Format, release: &str| match formats.include(found) {
-        true => Ok(()),
-        false => Err(LogError::Newer {
-            found,
-            formats,
-            release: release.to_string(),
-        }),
+    let check = |found: Format, release: &str| {
+        if formats.include(found) {
+            Ok(())
+        } else {
+            Err(LogError::Newer {
+                found,
+                formats,
+                release: release.to_string(),
+            })
+        }
     };
     let mut entries = recovered.entries.iter().enumerate();
     let mut control: Control = if let Some(snapshot) = &recovered.snapshot {

@@ -156,9 +156,10 @@ impl Metering {
 }
 
 fn provenance(is_emulated: bool) -> Provenance {
-    match is_emulated {
-        true => Provenance::Emulated,
-        false => Provenance::Measured,
+    if is_emulated {
+        Provenance::Emulated
+    } else {
+        Provenance::Measured
     }
 }
 

@@ -75,9 +75,10 @@ impl Core {
             let check = self.control.check_drain(node);
             check.map_err(ExecuteError::Command)?;
         }
-        let command = match drained {
-            true => Command::Drain { node },
-            false => Command::Resume { node },
+        let command = if drained {
+            Command::Drain { node }
+        } else {
+            Command::Resume { node }
         };
         let changed = self.execute(&command)? != Applied::Nothing;
         if changed {

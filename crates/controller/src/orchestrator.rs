@@ -71,9 +71,10 @@ impl Core {
 
     /// What it does with its decisions. It makes none in a cluster that writes an older format.
     pub(crate) fn orchestrator_mode(&self) -> OrchestratorMode {
-        match self.control.format >= Format::ORCHESTRATED {
-            true => self.control.orchestration.settings.mode,
-            false => OrchestratorMode::Off,
+        if self.control.format >= Format::ORCHESTRATED {
+            self.control.orchestration.settings.mode
+        } else {
+            OrchestratorMode::Off
         }
     }
 

@@ -64,9 +64,10 @@ impl Cores {
         {
             self.occupied_until.pop_front();
         }
-        let begin = match self.occupied_until.len() < self.count {
-            true => now,
-            false => self.occupied_until.pop_front().unwrap_or(now),
+        let begin = if self.occupied_until.len() < self.count {
+            now
+        } else {
+            self.occupied_until.pop_front().unwrap_or(now)
         };
         let until = begin + rest;
         if until > now {

@@ -107,9 +107,10 @@ impl Export {
             }
         } else if is_at_rest && !self.is_over {
             let log = &turn.shard.log;
-            let released = match deliberate::is(Fault::CutWithoutOutbox) {
-                true => Replicated::Released(log.op),
-                false => Replicated::Released(log.released),
+            let released = if deliberate::is(Fault::CutWithoutOutbox) {
+                Replicated::Released(log.op)
+            } else {
+                Replicated::Released(log.released)
             };
             self.put(&released.encode(), turn.effects);
             self.cut = Some(turn.shard.log.op);

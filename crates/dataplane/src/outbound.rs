@@ -214,9 +214,10 @@ impl Outbounds {
         } = &mut open.progress
         {
             *wait = Nanos(wait.0 * 3 / 2).min(OUTBOUND_RETRY_AFTER_MAX);
-            *retry_at = match repeats {
-                true => now + *wait,
-                false => Timestamp::MAX,
+            *retry_at = if *repeats {
+                now + *wait
+            } else {
+                Timestamp::MAX
             };
             if *repeats {
                 self.retries.insert((*retry_at, id));
@@ -309,9 +310,10 @@ impl Outbounds {
     pub(crate) fn take(&mut self, id: RequestId, op: u64) -> Known {
         let is_inherited = self.is_inherited(op);
         let Some(open) = self.open.get_mut(&id) else {
-            return match is_inherited {
-                true => Known::Asked,
-                false => Known::NotAsked,
+            return if is_inherited {
+                Known::Asked
+            } else {
+                Known::NotAsked
             };
         };
         match std::mem::replace(&mut open.progress, Progress::Handling) {
@@ -330,9 +332,10 @@ impl Outbounds {
                 ..
             } => {
                 self.retries.remove(&(retry_at, id));
-                match is_passed_on || is_inherited {
-                    true => Known::Asked,
-                    false => Known::NotAsked,
+                if is_passed_on || is_inherited {
+                    Known::Asked
+                } else {
+                    Known::NotAsked
                 }
             }
             Progress::Handling => Known::Asked,

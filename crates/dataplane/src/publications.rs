@@ -91,9 +91,10 @@ impl SubscriberCopy {
         let is_first = subscriber.identity == subscriber.app;
         SubscriberCopy {
             to: (subscriber.app, id),
-            name: match is_first {
-                true => id,
-                false => publication_request(id, (subscriber.app, service)),
+            name: if is_first {
+                id
+            } else {
+                publication_request(id, (subscriber.app, service))
             },
             name_before: (!is_first && set_at < subscriber.restored_at).then_some(id),
         }

@@ -103,10 +103,11 @@ impl Sending {
 
     /// Whether too much is open.
     pub(crate) fn is_over(&self) -> bool {
-        let items_max = match self.transfer.is_done() {
-            false => JOIN_ITEMS_MAX,
+        let items_max = if self.transfer.is_done() {
             // Few enough that commits may wait for the backup.
-            true => QUEUE_MAX / 2,
+            QUEUE_MAX / 2
+        } else {
+            JOIN_ITEMS_MAX
         };
         self.open_bytes > JOIN_LEN_MAX || self.open.len() > items_max
     }

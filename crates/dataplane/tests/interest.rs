@@ -42,9 +42,10 @@ fn cluster() -> Cluster {
 
 /// Gives the third node the routes, or takes them away.
 fn send_routes(c: &mut Cluster, has: bool) {
-    c.strangers = match has {
-        true => BTreeSet::new(),
-        false => BTreeSet::from([STRANGER]),
+    c.strangers = if has {
+        BTreeSet::new()
+    } else {
+        BTreeSet::from([STRANGER])
     };
     c.revision += 1;
     c.publish_to(STRANGER);

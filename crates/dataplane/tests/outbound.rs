@@ -406,9 +406,10 @@ fn an_answer_whose_handler_fails_is_a_dead_letter_and_its_replay_brings_it_again
     let failing = Rc::new(RefCell::new(true));
     let fails = failing.clone();
     c.handler = Box::new(move |service, invocation, state| {
-        match invocation.answer.is_some() && *fails.borrow() {
-            true => Err(HandlerError::Code(1)),
-            false => works(service, invocation, state),
+        if invocation.answer.is_some() && *fails.borrow() {
+            Err(HandlerError::Code(1))
+        } else {
+            works(service, invocation, state)
         }
     });
     request(&mut c, 1);

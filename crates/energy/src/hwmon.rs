@@ -44,12 +44,13 @@ impl Meter for Sensor {
 
     fn read(&mut self) -> Result<Reading, MeterError> {
         let value = read_number(&self.file)?;
-        match self.is_counter {
-            true => Ok(Reading::Counter {
+        if self.is_counter {
+            Ok(Reading::Counter {
                 uj: value,
                 range_uj: None,
-            }),
-            false => plausible(&self.about.name, value as f64 / 1e6),
+            })
+        } else {
+            plausible(&self.about.name, value as f64 / 1e6)
         }
     }
 }
@@ -118,9 +119,10 @@ fn probe(chip: &str, file: &Path) -> Option<Probe> {
             ACPI_METER => MeterScope::Server,
             _ => MeterScope::Node,
         },
-        step: match is_counter {
-            true => Step::Joules(1e-6),
-            false => Step::Watts(1e-6),
+        step: if is_counter {
+            Step::Joules(1e-6)
+        } else {
+            Step::Watts(1e-6)
         },
         average_s: average_ms.map(|ms| ms as f64 / 1e3),
     };

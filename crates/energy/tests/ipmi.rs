@@ -133,9 +133,10 @@ impl Simulator {
         let dir = tempfile::tempdir().unwrap();
         let port = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = port.local_addr().unwrap().port();
-        let module = match has_dcmi {
-            true => format!("loadlib \"{}\" \"\"", module(dir.path())),
-            false => String::new(),
+        let module = if has_dcmi {
+            format!("loadlib \"{}\" \"\"", module(dir.path()))
+        } else {
+            String::new()
         };
         let auths = "none md2 md5 straight";
         let lan = format!(

@@ -204,9 +204,10 @@ impl Native {
 
     /// Nobody serves what it calls.
     pub fn call(&self, service: &str, _key: &[u8], _payload: &[u8]) -> i32 {
-        match self.ctx.shared.spec.calls.iter().any(|c| c == service) {
-            true => UNAVAILABLE,
-            false => NO_HANDLE,
+        if self.ctx.shared.spec.calls.iter().any(|c| c == service) {
+            UNAVAILABLE
+        } else {
+            NO_HANDLE
         }
     }
 

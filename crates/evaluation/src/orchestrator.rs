@@ -55,9 +55,10 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
     let knees = world.sweeps(&case(PLACER_OF_RATES).collect::<Vec<_>>())?;
     let placements: Result<Vec<Placement>, _> = cases.iter().map(|c| world.place(c)).collect();
     let placements = placements?;
-    let (parts, duration) = match world.quick {
-        true => (&PARTS_QUICK[..], DURATION_QUICK),
-        false => (&PARTS[..], DURATION),
+    let (parts, duration) = if world.quick {
+        (&PARTS_QUICK[..], DURATION_QUICK)
+    } else {
+        (&PARTS[..], DURATION)
     };
     let mut jobs = Vec::new();
     for ((case, placement), knee) in cases.iter().zip(&placements).zip(&knees) {

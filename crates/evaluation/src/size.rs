@@ -99,9 +99,10 @@ fn profiles(world: &World<'_>, bytes: u32, proportional: bool) -> Profiles {
         let kinds: Vec<_> = profile.spec.nodes.keys().copied().collect();
         for kind in kinds {
             let known = profile.service_time(kind, REQUEST_BYTES);
-            let part = match proportional {
-                true => f64::from(bytes) / f64::from(REQUEST_BYTES),
-                false => 1.0,
+            let part = if proportional {
+                f64::from(bytes) / f64::from(REQUEST_BYTES)
+            } else {
+                1.0
             };
             if let (Some(time), Some(cost)) = (known, profile.spec.nodes.get_mut(&kind)) {
                 cost.service_time = vec![ServiceTime {

@@ -187,15 +187,16 @@ impl World<'_> {
 
     /// Requests of the runs of a sweep.
     pub fn effort(&self) -> Effort {
-        match self.quick {
-            true => Effort {
+        if self.quick {
+            Effort {
                 search: 2_000.0,
                 point: 4_000.0,
-            },
-            false => Effort {
+            }
+        } else {
+            Effort {
                 search: 10_000.0,
                 point: 60_000.0,
-            },
+            }
         }
     }
 

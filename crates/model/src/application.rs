@@ -197,9 +197,10 @@ pub struct Service {
 impl Service {
     /// Bytes that the collections of one shard may take; 0 if it has none.
     pub fn quota(&self) -> Bytes {
-        match self.stateful {
-            true => self.resources.state.unwrap_or(self.resources.memory),
-            false => Bytes(0),
+        if self.stateful {
+            self.resources.state.unwrap_or(self.resources.memory)
+        } else {
+            Bytes(0)
         }
     }
 

@@ -168,9 +168,10 @@ impl Cron {
         let weekday = (day + 4) % 7;
         let by_date = self.days >> of_month & 1 == 1;
         let by_weekday = self.weekdays >> weekday & 1 == 1;
-        let is_day = match self.is_both {
-            true => by_date && by_weekday,
-            false => by_date || by_weekday,
+        let is_day = if self.is_both {
+            by_date && by_weekday
+        } else {
+            by_date || by_weekday
         };
         is_day && self.months >> month & 1 == 1
     }

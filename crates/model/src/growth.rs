@@ -4,7 +4,7 @@
 use crate::ids::NodeId;
 use crate::limits::NODES_MAX;
 use crate::topology::{Rack, Topology};
-use crate::validate;
+use crate::validate_topology;
 use std::collections::BTreeMap;
 
 /// Why hardware cannot be added. Nothing is added then.
@@ -72,7 +72,7 @@ impl Topology {
         for rack in racks {
             grown.add_rack(rack, &mut ids)?;
         }
-        validate::topology(&grown).map_err(|fault| AddError::Invalid(fault.message))?;
+        validate_topology::topology(&grown).map_err(|fault| AddError::Invalid(fault.message))?;
         *self = grown;
         Ok((used..used + wanted).map(NodeId::of_index).collect())
     }

@@ -208,12 +208,13 @@ impl HttpRequest {
                 return Err(HttpFault::HeaderValue(name.clone()));
             }
         }
-        match access.allows(&url) {
-            true => Ok(()),
-            false => Err(HttpFault::NotAllowed {
+        if access.allows(&url) {
+            Ok(())
+        } else {
+            Err(HttpFault::NotAllowed {
                 host: url.host,
                 port: url.port,
-            }),
+            })
         }
     }
 }

@@ -1,14 +1,12 @@
 //! Checks of whole documents: bounds, names, references.
 
-use crate::application::{Application, Durability, Pin, Resources, Service, Subscription};
+use crate::application::{Application, ApplicationSpec, Pin, Subscription};
 use crate::dag::{Dag, DagError};
-use crate::http_access::{HTTP_HOSTS_MAX, HttpAccess};
 use crate::limits::*;
 use crate::profile::Profile;
-use crate::topology::{Node, NodeKind, NodeRef, Server, Topology};
-use crate::units::Nanos;
-use crate::validate_timers;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::topology::{NodeRef, Topology};
+use crate::validate_service::service;
+use std::collections::BTreeSet;
 
 /// What is wrong with which field.
 pub(crate) struct Fault {
@@ -56,7 +54,7 @@ pub(crate) fn name(field: &str, name: &str) -> Check {
     })
 }
 
-fn unique<'a>(
+pub(crate) fn unique<'a>(
     what: &str,
     names: impl Iterator<Item = &'a str>,
     field: impl Fn(usize) -> String,
@@ -73,6 +71,23 @@ fn unique<'a>(
 
 pub(crate) fn application(app: &Application) -> Check {
     let spec = &app.spec;
+    counts_and_names(spec)?;
+    bounds(spec)?;
+    for (i, s) in spec.services.iter().enumerate() {
+        service(app, &format!("spec.services[{i}]"), s)?;
+    }
+    ensure(
+        app.service_named(&spec.ingress).is_some(),
+        "spec.ingress",
+        || format!("there is no service {:?}", spec.ingress),
+    )?;
+    channels(app)?;
+    topics(app)?;
+    graph(app)
+}
+
+/// How many services and channels there are, and that no name is used twice.
+fn counts_and_names(spec: &ApplicationSpec) -> Check {
     let count = spec.services.len();
     ensure((1..=SERVICES_MAX).contains(&count), "spec.services", || {
         format!("{count} services, must be 1..={SERVICES_MAX}")
@@ -94,6 +109,11 @@ pub(crate) fn application(app: &Application) -> Check {
     unique("assets", spec.assets.iter().map(|s| s.name.as_str()), |i| {
         format!("spec.assets[{i}].name")
     })?;
+    Ok(())
+}
+
+/// The numbers of the application itself.
+fn bounds(spec: &ApplicationSpec) -> Check {
     ensure(
         (1..=ATTEMPTS_MAX).contains(&spec.attempts),
         "spec.attempts",
@@ -123,14 +143,12 @@ pub(crate) fn application(app: &Application) -> Check {
             || format!("rateRps is {}, must be more than 0", load.rate_rps),
         )?;
     }
-    for (i, s) in spec.services.iter().enumerate() {
-        service(app, &format!("spec.services[{i}]"), s)?;
-    }
-    ensure(
-        app.service_named(&spec.ingress).is_some(),
-        "spec.ingress",
-        || format!("there is no service {:?}", spec.ingress),
-    )?;
+    Ok(())
+}
+
+/// The ends, names and outputs of the channels.
+fn channels(app: &Application) -> Check {
+    let spec = &app.spec;
     let mut names = BTreeSet::new();
     for (i, c) in spec.channels.iter().enumerate() {
         let at = |field: &str| format!("spec.channels[{i}].{field}");
@@ -149,7 +167,12 @@ pub(crate) fn application(app: &Application) -> Check {
             || format!("outputs is {}, must be 1..={OUTPUTS_MAX}", c.outputs),
         )?;
     }
-    topics(app)?;
+    Ok(())
+}
+
+/// Channels and calls form no cycle, and every service can be reached.
+fn graph(app: &Application) -> Check {
+    let spec = &app.spec;
     Dag::new(app).map(|_| ()).map_err(|e| match e {
         DagError::Unreachable(name) => {
             let at = app.service_named(&name).map_or(0, |(id, _)| id.0);
@@ -171,149 +194,6 @@ pub(crate) fn application(app: &Application) -> Check {
             Fault::new(field, DagError::CallCycle(cycle).to_string())
         }
         DagError::Cycle(_) | DagError::Fanout { .. } => Fault::new("spec.channels", e.to_string()),
-    })
-}
-
-fn service(app: &Application, at: &str, s: &Service) -> Check {
-    let field = |f: &str| format!("{at}.{f}");
-    let of = |m: String| format!("service {:?}: {m}", s.name);
-    shard_bounds(at, s)?;
-    ensure(
-        (1..=SHARDS_MAX).contains(&s.shards),
-        field("shards"),
-        || of(format!("shards is {}, must be 1..={SHARDS_MAX}", s.shards)),
-    )?;
-    ensure(
-        (1..=REPLICAS_MAX).contains(&s.replicas),
-        field("replicas"),
-        || {
-            of(format!(
-                "replicas is {}, must be 1..={REPLICAS_MAX}",
-                s.replicas
-            ))
-        },
-    )?;
-    ensure(s.stateful || s.replicas == 1, field("replicas"), || {
-        of(format!(
-            "replicas is {}, must be 1 for a stateless service; use shards",
-            s.replicas
-        ))
-    })?;
-    ensure(
-        s.stateful || s.collections.is_empty(),
-        field("collections"),
-        || of("a stateless service has no collections; set stateful: true".into()),
-    )?;
-    ensure(
-        s.stateful || s.durability != Some(Durability::Disk),
-        field("durability"),
-        || of("a stateless service keeps nothing on disk; set stateful: true".into()),
-    )?;
-    ensure(s.deadline.0 > 0, field("deadline"), || {
-        of("deadline is 0, must be more than 0".into())
-    })?;
-    let cpu = s.resources.cpu;
-    ensure(cpu.is_finite() && cpu > 0.0, field("resources.cpu"), || {
-        of(format!("cpu is {cpu}, must be more than 0"))
-    })?;
-    ensure(s.resources.memory.0 > 0, field("resources.memory"), || {
-        of("memory is 0, must be more than 0".into())
-    })?;
-    let Resources { memory, state, .. } = &s.resources;
-    ensure(
-        s.stateful || state.is_none(),
-        field("resources.state"),
-        || of("a stateless service has no collections; set stateful: true".into()),
-    )?;
-    ensure(
-        state.is_none_or(|state| state.0 > 0 && state <= *memory),
-        field("resources.state"),
-        || {
-            let state = s.quota();
-            of(format!(
-                "state is {state}, must be more than 0 and at most memory, {memory}"
-            ))
-        },
-    )?;
-    ensure(!s.module.is_empty(), field("module"), || {
-        of("module is empty".into())
-    })?;
-    unique(
-        "collections",
-        s.collections.iter().map(|c| c.name.as_str()),
-        |i| format!("{at}.collections[{i}].name"),
-    )?;
-    for (i, c) in s.collections.iter().enumerate() {
-        ensure(
-            c.ttl != Some(Nanos::ZERO),
-            format!("{at}.collections[{i}].ttl"),
-            || {
-                of(format!(
-                    "ttl of collection {:?} is 0, must be more than 0",
-                    c.name
-                ))
-            },
-        )?;
-    }
-    for (list, declared, what) in [
-        (
-            &s.secrets,
-            app.spec.secrets.iter().map(|x| &x.name).collect::<Vec<_>>(),
-            "secrets",
-        ),
-        (
-            &s.assets,
-            app.spec.assets.iter().map(|x| &x.name).collect(),
-            "assets",
-        ),
-    ] {
-        for (i, n) in list.iter().enumerate() {
-            ensure(declared.contains(&n), format!("{at}.{what}[{i}]"), || {
-                of(format!("{n:?} is not among spec.{what}"))
-            })?;
-        }
-    }
-    outbound(app, at, s)?;
-    publishes(app, at, s)?;
-    validate_timers::check(at, &s.name, s.stateful, &s.timers)?;
-    for (i, called) in s.calls.iter().enumerate() {
-        let field = format!("{at}.calls[{i}]");
-        ensure(app.service_named(called).is_some(), &field, || {
-            of(format!("calls {called:?}: there is no service {called:?}"))
-        })?;
-        ensure(*called != s.name, &field, || {
-            of("calls itself, must name another service".into())
-        })?;
-        ensure(!s.calls[..i].contains(called), &field, || {
-            of(format!("calls {called:?} twice, must name it once"))
-        })?;
-    }
-    if let Some(Pin::Node(node)) = &s.pin {
-        let is_one = s.shards == 1 && s.replicas == 1 && !s.is_scaled();
-        ensure(is_one, field("pin"), || {
-            of(format!(
-                "pinned to node {node:?}, so shards and replicas must be 1"
-            ))
-        })?;
-    }
-    Ok(())
-}
-
-/// The bounds within which a service is scaled.
-fn shard_bounds(at: &str, s: &Service) -> Check {
-    let Some(bounds) = s.shard_bounds else {
-        return Ok(());
-    };
-    let of = |m: String| format!("service {:?}: {m}", s.name);
-    let fault = bounds.fault();
-    ensure(fault.is_none(), format!("{at}.shards"), || {
-        of(fault.clone().unwrap_or_default())
-    })?;
-    ensure(bounds.allow(s.shards), format!("{at}.shards.count"), || {
-        of(format!(
-            "shards.count is {}, must be shards.min, {}, times a power of two, at most {}",
-            s.shards, bounds.min, bounds.max
-        ))
     })
 }
 
@@ -358,192 +238,6 @@ fn topics(app: &Application) -> Check {
         })?;
     }
     Ok(())
-}
-
-/// On which topics it publishes.
-fn publishes(app: &Application, at: &str, s: &Service) -> Check {
-    let of = |m: String| format!("service {:?}: {m}", s.name);
-    let is_allowed = s.stateful || s.publishes.is_empty();
-    ensure(is_allowed, format!("{at}.publishes"), || {
-        of("a stateless service does not publish; set stateful: true".into())
-    })?;
-    for (i, topic) in s.publishes.iter().enumerate() {
-        let field = || format!("{at}.publishes[{i}]");
-        ensure(app.spec.topics.contains(topic), field(), || {
-            of(format!("there is no topic {topic:?} in spec.topics"))
-        })?;
-        ensure(!s.publishes[..i].contains(topic), field(), || {
-            of(format!("names topic {topic:?} twice"))
-        })?;
-    }
-    Ok(())
-}
-
-/// Whom it may ask by outbound requests.
-fn outbound(app: &Application, at: &str, s: &Service) -> Check {
-    let of = |m: String| format!("service {:?}: {m}", s.name);
-    for (field, is_set) in [("asks", !s.asks.is_empty()), ("http", s.http.is_some())] {
-        ensure(s.stateful || !is_set, format!("{at}.{field}"), || {
-            of("a stateless service makes no outbound requests; set stateful: true".into())
-        })?;
-    }
-    for (i, asked) in s.asks.iter().enumerate() {
-        let field = || format!("{at}.asks[{i}]");
-        ensure(app.service_named(asked).is_some(), field(), || {
-            of(format!("there is no service {asked:?}"))
-        })?;
-        ensure(!s.asks[..i].contains(asked), field(), || {
-            of(format!("names {asked:?} twice"))
-        })?;
-    }
-    let Some(HttpAccess { hosts }) = &s.http else {
-        return Ok(());
-    };
-    let count = hosts.len();
-    ensure(
-        (1..=HTTP_HOSTS_MAX).contains(&count),
-        format!("{at}.http.hosts"),
-        || of(format!("{count} hosts, must be 1..={HTTP_HOSTS_MAX}")),
-    )?;
-    for (i, host) in hosts.iter().enumerate() {
-        let fault = HttpAccess::fault_of(host);
-        ensure(fault.is_none(), format!("{at}.http.hosts[{i}]"), || {
-            of(fault.unwrap_or_default())
-        })?;
-    }
-    Ok(())
-}
-
-pub(crate) fn topology(t: &Topology) -> Check {
-    let nodes = t.nodes_count();
-    ensure((1..=NODES_MAX).contains(&nodes), "spec.racks", || {
-        format!("{nodes} nodes, must be 1..={NODES_MAX}")
-    })?;
-    let mut names: BTreeMap<&str, String> = BTreeMap::new();
-    let mut once = |n, field: String| -> Check {
-        name(&field, n)?;
-        match names.insert(n, field.clone()) {
-            None => Ok(()),
-            Some(other) => Err(Fault::new(
-                field,
-                format!("{n:?} is already the name of {other}"),
-            )),
-        }
-    };
-    for (r, rack) in t.spec.racks.iter().enumerate() {
-        once(&rack.name, format!("spec.racks[{r}].name"))?;
-        let at = format!("spec.racks[{r}].servers");
-        ensure(!rack.servers.is_empty(), at, || {
-            format!("rack {:?} has no server, must have 1 or more", rack.name)
-        })?;
-        for (s, server) in rack.servers.iter().enumerate() {
-            let at = format!("spec.racks[{r}].servers[{s}]");
-            once(&server.name, format!("{at}.name"))?;
-            let hosts = server
-                .nodes
-                .iter()
-                .filter(|n| n.kind == NodeKind::Host)
-                .count();
-            ensure(hosts <= 1, format!("{at}.nodes"), || {
-                format!(
-                    "server {:?} has {hosts} hosts, must be at most 1",
-                    server.name
-                )
-            })?;
-            ensure(!server.nodes.is_empty(), format!("{at}.nodes"), || {
-                format!("server {:?} has no node, must have 1 or more", server.name)
-            })?;
-            let nics = server.nodes.len() - hosts;
-            ensure(nics <= 4, format!("{at}.nodes"), || {
-                format!(
-                    "server {:?} has {nics} SmartNICs, must be 0..=4",
-                    server.name
-                )
-            })?;
-            for (n, node) in server.nodes.iter().enumerate() {
-                let at = format!("{at}.nodes[{n}]");
-                once(&node.name, format!("{at}.name"))?;
-                ensure(node.cores > 0, format!("{at}.cores"), || {
-                    format!("node {:?}: cores is 0, must be 1..=65535", node.name)
-                })?;
-                ensure(node.memory.0 > 0, format!("{at}.memory"), || {
-                    format!("node {:?}: memory is 0, must be more than 0", node.name)
-                })?;
-                let floor = EMULATED_MEMORY_MIN;
-                ensure(
-                    !node.emulated || node.memory >= floor,
-                    format!("{at}.memory"),
-                    || {
-                        format!(
-                            "node {:?}: memory is {}, must be at least {floor} for the process of an emulated node",
-                            node.name, node.memory
-                        )
-                    },
-                )?;
-                ensure(
-                    node.emulated || node.link_latency.is_none(),
-                    format!("{at}.linkLatency"),
-                    || {
-                        format!(
-                            "node {:?}: linkLatency is for emulated nodes; real hardware has its own",
-                            node.name
-                        )
-                    },
-                )?;
-                emulation(server, node, &at)?;
-                let latency = node.link_latency.unwrap_or_default();
-                ensure(
-                    latency <= LINK_LATENCY_MAX,
-                    format!("{at}.linkLatency"),
-                    || {
-                        format!(
-                            "node {:?}: linkLatency is {latency}, must be at most {}",
-                            node.name, LINK_LATENCY_MAX
-                        )
-                    },
-                )?;
-                let gbps = node.bandwidth_gbps;
-                ensure(
-                    gbps.is_finite() && gbps > 0.0,
-                    format!("{at}.bandwidthGbps"),
-                    || {
-                        format!(
-                            "node {:?}: bandwidthGbps is {gbps}, must be more than 0",
-                            node.name
-                        )
-                    },
-                )?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Checks what a node says of its emulation, and whether it can relay.
-fn emulation(server: &Server, node: &Node, at: &str) -> Check {
-    let name = &node.name;
-    ensure(
-        node.emulated || node.emulation.is_none(),
-        format!("{at}.emulation"),
-        || format!("node {name:?}: emulation is for emulated nodes; set emulated: true"),
-    )?;
-    let speed = node.speed();
-    ensure(
-        speed > 0.0 && speed <= 1.0,
-        format!("{at}.emulation.speed"),
-        || format!("node {name:?}: emulation.speed is {speed}, must be more than 0 and at most 1"),
-    )?;
-    let relay = || format!("{at}.relay");
-    ensure(
-        !node.relay || node.kind == NodeKind::SmartNic,
-        relay(),
-        || format!("node {name:?}: relay is for SmartNICs, which relay the traffic of their host"),
-    )?;
-    let has_host = server.nodes.iter().any(|n| n.kind == NodeKind::Host);
-    ensure(!node.relay || has_host, relay(), || {
-        let server = &server.name;
-        format!("node {name:?}: relay needs a host in the same server; server {server:?} has none")
-    })
 }
 
 pub(crate) fn profile(p: &Profile) -> Check {
@@ -622,26 +316,6 @@ pub(crate) fn fit(app: &Application, t: &Topology) -> Check {
                 )
             },
         )?;
-    }
-    Ok(())
-}
-
-pub(crate) fn systems(t: &Topology, known: &[&str]) -> Check {
-    for (r, rack) in t.spec.racks.iter().enumerate() {
-        for (i, server) in rack.servers.iter().enumerate() {
-            ensure(
-                known.contains(&server.system.as_str()),
-                format!("spec.racks[{r}].servers[{i}].system"),
-                || {
-                    format!(
-                        "server {:?}: there is no system {:?}, must be one of {}",
-                        server.name,
-                        server.system,
-                        known.join(", ")
-                    )
-                },
-            )?;
-        }
     }
     Ok(())
 }

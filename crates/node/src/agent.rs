@@ -113,10 +113,11 @@ impl Api {
         let source = old.and_then(|old| old.source);
         let source = source.map_or_else(String::new, |source| format!("&source={source}"));
         let has: Vec<AppId> = old.iter().flat_map(|old| old.plan.routed()).collect();
-        let interest = match has.len().max(wants.len()) <= PLAN_APPS_MAX {
-            true => format!("&has={}&wants={}", ids(&has), ids(wants)),
+        let interest = if has.len().max(wants.len()) <= PLAN_APPS_MAX {
+            format!("&has={}&wants={}", ids(&has), ids(wants))
+        } else {
             // The lists would be too long for a request: the node is sent all applications.
-            false => String::new(),
+            String::new()
         };
         let response = self.fetch(&format!(
             "/v1/nodes/{id}/plan?after={after}&incarnation={incarnation}&wait_ms={wait_ms}{interest}{source}"

@@ -396,11 +396,12 @@ impl Driver {
         if std::mem::replace(&mut self.is_clock_off, is_off) == is_off {
             return;
         }
-        match is_off {
-            true => tracing::error!(
+        if is_off {
+            tracing::error!(
                 "the clock is more than 2 s from most others' or the controller's; set it right and restart the node"
-            ),
-            false => tracing::info!("the clock is right; the node serves again"),
+            )
+        } else {
+            tracing::info!("the clock is right; the node serves again")
         }
     }
 

@@ -356,15 +356,10 @@ impl Executor {
                 let old = running.inputs.code_version;
                 let refusal = |(inputs, reason): &(Inputs, String)| {
                     let version = inputs.code_version;
-                    match version == old {
-                        true => format!(
-                            "does not start with its new secrets, the old ones stay: {reason}"
-                        ),
-                        false => {
-                            format!(
-                                "version {version} does not start, version {old} stays: {reason}"
-                            )
-                        }
+                    if version == old {
+                        format!("does not start with its new secrets, the old ones stay: {reason}")
+                    } else {
+                        format!("version {version} does not start, version {old} stays: {reason}")
                     }
                 };
                 (old, refused.as_ref().map(refusal))

@@ -145,9 +145,10 @@ impl Follower {
                     .agent_events
                     .send(AgentEvent::Plan(plan.clone()))
                     .is_ok();
-                match is_sent && self.supplier.send(plan).is_ok() {
-                    true => Next::Ask,
-                    false => Next::End,
+                if is_sent && self.supplier.send(plan).is_ok() {
+                    Next::Ask
+                } else {
+                    Next::End
                 }
             }
             Ok(Answer::Empty) => Next::Ask,

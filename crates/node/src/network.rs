@@ -102,13 +102,15 @@ impl Network {
             received += 1;
             let now = clock();
             // A relay says in front where a datagram is from.
-            let (from, bytes) = match self.relays.contains(&from) {
-                true => split(bytes).unwrap_or((from, bytes)),
-                false => (from, bytes),
+            let (from, bytes) = if self.relays.contains(&from) {
+                split(bytes).unwrap_or((from, bytes))
+            } else {
+                (from, bytes)
             };
-            let carried = match self.neighbours.contains(&from) {
-                true => 0,
-                false => bytes.len(),
+            let carried = if self.neighbours.contains(&from) {
+                0
+            } else {
+                bytes.len()
             };
             self.passed.bytes_in += carried as u64;
             if !self.line_in.is_used() {

@@ -113,12 +113,13 @@ impl Way {
         let mut open: BTreeMap<(u64, ShardKey), (u64, Vec<u8>)> = BTreeMap::new();
         let mut refused = BTreeSet::new();
         while !self.has_left() {
-            let first = match open.is_empty() {
-                true => match exports.recv() {
+            let first = if open.is_empty() {
+                match exports.recv() {
                     Ok(first) => Some(first),
                     Err(_) => return,
-                },
-                false => None,
+                }
+            } else {
+                None
             };
             for e in first.into_iter().chain(exports.try_iter()) {
                 let empty = || (e.offset, Vec::new());
@@ -131,14 +132,13 @@ impl Way {
             };
             let rest = bytes.split_off(bytes.len().min(CHUNK_LEN_MAX));
             let len = offset + bytes.len() as u64;
-            match self.send((number, key), offset, &bytes) {
-                true => {
-                    let mut exported = exported.lock().unwrap_or_else(PoisonError::into_inner);
-                    exported.push(Exported { key, number, len });
-                    drop(exported);
-                    self.bell.ring();
-                }
-                false => drop(refused.insert(number)),
+            if self.send((number, key), offset, &bytes) {
+                let mut exported = exported.lock().unwrap_or_else(PoisonError::into_inner);
+                exported.push(Exported { key, number, len });
+                drop(exported);
+                self.bell.ring();
+            } else {
+                refused.insert(number);
             }
             if !rest.is_empty() {
                 open.insert((number, key), (len, rest));

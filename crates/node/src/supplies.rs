@@ -211,9 +211,10 @@ impl Supplier {
     /// Compiles the module of a service, and keeps its code for shards that are here.
     fn load(&mut self, need: &Need) -> Result<(), String> {
         let digest = module(&need.release, need.service);
-        let has = match need.is_here {
-            true => self.have.code.contains_key(digest),
-            false => self.compiled.contains(digest),
+        let has = if need.is_here {
+            self.have.code.contains_key(digest)
+        } else {
+            self.compiled.contains(digest)
         };
         if has {
             return Ok(());

@@ -32,9 +32,10 @@ impl Resolver for Guarded {
                 allowed.push(*address);
             }
         }
-        match allowed.is_empty() {
-            true => Err(Error::HostNotFound),
-            false => Ok(allowed),
+        if allowed.is_empty() {
+            Err(Error::HostNotFound)
+        } else {
+            Ok(allowed)
         }
     }
 }

@@ -178,9 +178,10 @@ impl Simulator {
         }
         let guesses = &self.model.options.guesses;
         let resumes_at = self.now
-            + ms(match is_prepared {
-                true => guesses.cut_over_ms,
-                false => guesses.instance_start_ms,
+            + ms(if is_prepared {
+                guesses.cut_over_ms
+            } else {
+                guesses.instance_start_ms
             });
         let mut queued = self.take_queued(shard, before);
         queued.extend(self.take_parked(shard));

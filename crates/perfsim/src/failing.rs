@@ -31,9 +31,10 @@ impl Simulator {
         match fault.what {
             Failing::Node(node) => {
                 self.outages.set_node(node.index(), now, begins);
-                match begins {
-                    true => self.fail(node.index()),
-                    false => self.threads.switch_on(&self.model, node.index(), now),
+                if begins {
+                    self.fail(node.index())
+                } else {
+                    self.threads.switch_on(&self.model, node.index(), now)
                 }
             }
             Failing::Link(node) => self.outages.set_link(node.index(), now, begins),
@@ -65,9 +66,10 @@ impl Simulator {
         message.next = NONE;
         message.waits = 0;
         let is_of_client = message.is_from_client || message.what == What::Reply;
-        let after = match is_of_client {
-            true => client_retry_ns(message.losses),
-            false => RESEND_AFTER.0,
+        let after = if is_of_client {
+            client_retry_ns(message.losses)
+        } else {
+            RESEND_AFTER.0
         };
         message.losses = message.losses.saturating_add(1);
         self.schedule(self.now + after, Kind::Resend, id);
@@ -93,9 +95,10 @@ impl Simulator {
                 self.send(id);
             }
             What::Back | What::Reply => {
-                let from = match self.outages.is_down(message.from) {
-                    true => primary,
-                    false => message.from,
+                let from = if self.outages.is_down(message.from) {
+                    primary
+                } else {
+                    message.from
                 };
                 if self.outages.is_down(from) {
                     return self.lose(id);

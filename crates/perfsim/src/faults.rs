@@ -97,9 +97,10 @@ impl Outages {
         let fails = self.nodes[node] || self.links[node].is_down;
         let from = now + self.detection_ns;
         let health = &mut self.links[node];
-        health.avoided_from = match fails {
-            true => Some(health.avoided_from.unwrap_or(from)),
-            false => None,
+        health.avoided_from = if fails {
+            Some(health.avoided_from.unwrap_or(from))
+        } else {
+            None
         };
     }
 

@@ -88,9 +88,10 @@ impl Load {
         if let Some(wrong) = rates.iter().find(|r| !r.is_finite() || **r < 0.0) {
             return Err(LoadError::Rate(*wrong));
         }
-        match rates.iter().any(|r| *r > 0.0) {
-            true => Ok(()),
-            false => Err(LoadError::Empty),
+        if rates.iter().any(|r| *r > 0.0) {
+            Ok(())
+        } else {
+            Err(LoadError::Empty)
         }
     }
 

@@ -255,9 +255,10 @@ impl Model {
             if let Some(place) = known.iter().find(|p| p.node == node) {
                 return *place;
             }
-            let thread = match is_stateful {
-                true => of.thread(self.pinned[node as usize]),
-                false => NONE,
+            let thread = if is_stateful {
+                of.thread(self.pinned[node as usize])
+            } else {
+                NONE
             };
             self.pinned[node as usize] += u32::from(is_stateful);
             Place { node, thread }
@@ -345,9 +346,10 @@ fn nodes(
                 threads_per_core: cores[p.node.kind as usize].threads,
                 first_thread,
                 core_count: u32::from(p.node.cores),
-                ports: match shared && !is_nic {
-                    true => Ports::of(of_nics.map(|p| p.id.0)),
-                    false => Ports::of([p.id.0].into_iter()),
+                ports: if shared && !is_nic {
+                    Ports::of(of_nics.map(|p| p.id.0))
+                } else {
+                    Ports::of([p.id.0].into_iter())
                 },
                 is_managed: is_nic && has_host,
                 ns_per_byte: 8.0 / (p.node.bandwidth_gbps + more),

@@ -215,16 +215,15 @@ impl Simulator {
         let time = (f64::from(self.bytes(id)) * self.paths.uplink_ns_per_byte) as u64;
         let rack = |node: u32| usize::from(self.model.nodes[node as usize].rack);
         let paths = &mut self.paths;
-        let link = match self.outages.is_calm {
-            true => ecmp(from, to, paths.uplinks),
-            false => {
-                let racks = [rack(from), rack(to)];
-                let (link, works) = self.outages.uplink([from, to], racks, self.now);
-                if !works[usize::from(stage)] {
-                    return self.lose(id);
-                }
-                link
+        let link = if self.outages.is_calm {
+            ecmp(from, to, paths.uplinks)
+        } else {
+            let racks = [rack(from), rack(to)];
+            let (link, works) = self.outages.uplink([from, to], racks, self.now);
+            if !works[usize::from(stage)] {
+                return self.lose(id);
             }
+            link
         };
         let link = match stage {
             0 => &mut paths.up[rack(from) * paths.uplinks + link],

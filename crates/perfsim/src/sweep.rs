@@ -109,9 +109,10 @@ pub fn sweep_with<E>(
         } else {
             high / 2.0
         };
-        match at(middle, effort.search)?.saturated {
-            true => high = middle,
-            false => low = middle,
+        if at(middle, effort.search)?.saturated {
+            high = middle
+        } else {
+            low = middle
         }
     }
     let mut reports = Vec::new();
@@ -133,9 +134,12 @@ pub fn sweep_with<E>(
 
 /// Where throughput over latency is highest.
 fn power_max(reports: &[Report]) -> &Report {
-    let power = |r: &Report| match r.latency.avg_us > 0.0 && !r.saturated {
-        true => r.achieved_rps / r.latency.avg_us,
-        false => 0.0,
+    let power = |r: &Report| {
+        if r.latency.avg_us > 0.0 && !r.saturated {
+            r.achieved_rps / r.latency.avg_us
+        } else {
+            0.0
+        }
     };
     let best = reports.iter().max_by(|a, b| power(a).total_cmp(&power(b)));
     best.expect("a curve has points")

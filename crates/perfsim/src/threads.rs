@@ -358,9 +358,10 @@ impl Simulator {
             self.note(span);
         }
         self.book(&message, node);
-        let station = match message.is_shared {
-            true => &mut self.threads.nodes[node].station,
-            false => &mut self.threads.threads[at].station,
+        let station = if message.is_shared {
+            &mut self.threads.nodes[node].station
+        } else {
+            &mut self.threads.threads[at].station
         };
         station.leave(now, message.entered);
         self.start_next(at, node);
@@ -385,9 +386,10 @@ impl Simulator {
             let own = thread.queue.iter(&self.messages);
             let mut own: Vec<u64> = own.map(entered).collect();
             if thread.running != NONE {
-                match self.messages[thread.running].is_shared {
-                    true => nodes[thread.node as usize].push(entered(thread.running)),
-                    false => own.push(entered(thread.running)),
+                if self.messages[thread.running].is_shared {
+                    nodes[thread.node as usize].push(entered(thread.running))
+                } else {
+                    own.push(entered(thread.running))
                 }
             }
             if !thread.station.obeys_little(self.now, own.into_iter()) {
@@ -408,9 +410,10 @@ impl Simulator {
         let entered = |id: Option<u32>| id.map_or(u64::MAX, |id| self.messages[id].entered);
         let own = entered(threads.threads[at].queue.first());
         let shared = entered(threads.nodes[node].queue.first());
-        let queue = match own <= shared {
-            true => &mut threads.threads[at].queue,
-            false => &mut threads.nodes[node].queue,
+        let queue = if own <= shared {
+            &mut threads.threads[at].queue
+        } else {
+            &mut threads.nodes[node].queue
         };
         if let Some(next) = queue.pop(&self.messages) {
             threads.nodes[node].waiting -= 1;

@@ -33,9 +33,10 @@ pub(crate) fn servers(request: &Request<'_>, cluster: &Cluster) -> Vec<usize> {
     let has_replicas = request
         .services()
         .any(|s| request.app.service(s).replicas > 1);
-    let mut servers = match has_replicas && cluster.racks() > 1 {
-        true => two_racks_in_turn(cluster, &ranked),
-        false => ranked,
+    let mut servers = if has_replicas && cluster.racks() > 1 {
+        two_racks_in_turn(cluster, &ranked)
+    } else {
+        ranked
     };
     let replicas = request.services().map(|s| request.app.service(s).replicas);
     let needed = usize::from(replicas.max().unwrap_or(1));

@@ -27,12 +27,13 @@ macro_rules! sdk {
 }
 
 /// The SDK for Rust, file by file.
-const SDK: [(&str, &str); 24] = sdk![
+const SDK: [(&str, &str); 26] = sdk![
     "accel.rs",
     "accel_portable.rs",
     "answer.rs",
     "calls.rs",
     "collections.rs",
+    "error.rs",
     "export.rs",
     "free_list.rs",
     "lib.rs",
@@ -43,6 +44,7 @@ const SDK: [(&str, &str); 24] = sdk![
     "outbound.rs",
     "sys_wasm.rs",
     "sys_wasm_outbound.rs",
+    "sys_wasm_raw.rs",
     "testing.rs",
     "testing_calls.rs",
     "testing_outbound.rs",

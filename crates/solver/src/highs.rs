@@ -178,9 +178,10 @@ impl Highs {
             }
         }
         let Some(objective) = objective.filter(|_| !all.is_empty()) else {
-            return Err(match timed_out {
-                true => SolverError::Time(self.limit),
-                false => SolverError::Output("the solution has no values".into()),
+            return Err(if timed_out {
+                SolverError::Time(self.limit)
+            } else {
+                SolverError::Output("the solution has no values".into())
             });
         };
         Ok(Solution {

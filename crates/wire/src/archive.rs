@@ -154,9 +154,10 @@ pub fn check_frame(
 ) -> Result<(), ArchiveError> {
     let computed = checksum(checksum(0, &offset.to_le_bytes()), head);
     let (computed, stated) = (checksum(computed, content), u32::from_le_bytes(stated));
-    match computed == stated {
-        true => Ok(()),
-        false => Err(ArchiveError::Checksum { stated, computed }),
+    if computed == stated {
+        Ok(())
+    } else {
+        Err(ArchiveError::Checksum { stated, computed })
     }
 }
 
@@ -171,9 +172,10 @@ mod tests {
             let (head, rest) = frame.split_first_chunk().unwrap();
             let (content, stated) = rest.split_last_chunk().unwrap();
             let (_, len) = decode_frame_head(head)?;
-            match len == content.len() {
-                true => check_frame(offset, head, content, *stated),
-                false => Err(ArchiveError::Short),
+            if len == content.len() {
+                check_frame(offset, head, content, *stated)
+            } else {
+                Err(ArchiveError::Short)
             }
         };
         assert_eq!(check(99, &frame), Ok(()));

@@ -105,9 +105,10 @@ macro_rules! read_int {
 /// Refuses formats that this process does not read.
 pub(crate) fn check_format(found: u8, accepted: Formats) -> Result<(), WireError> {
     let found = Format(found);
-    match accepted.include(found) {
-        true => Ok(()),
-        false => Err(WireError::Format { found, accepted }),
+    if accepted.include(found) {
+        Ok(())
+    } else {
+        Err(WireError::Format { found, accepted })
     }
 }
 

@@ -247,9 +247,10 @@ impl DeadLetter {
             payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
             timer: timer::decode_name(r)?,
             answer: decode_answer(r)?,
-            topic: match decode_flag(r)? {
-                true => Some(Box::new(decode_topic(r)?)),
-                false => None,
+            topic: if decode_flag(r)? {
+                Some(Box::new(decode_topic(r)?))
+            } else {
+                None
             },
         })
     }

@@ -105,9 +105,10 @@ impl<T: Value> Value for Option<T> {
     }
 
     fn decode(bytes: &mut &[u8]) -> Option<Self> {
-        match bool::decode(bytes)? {
-            true => T::decode(bytes).map(Some),
-            false => Some(None),
+        if bool::decode(bytes)? {
+            T::decode(bytes).map(Some)
+        } else {
+            Some(None)
         }
     }
 }

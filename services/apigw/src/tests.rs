@@ -80,9 +80,10 @@ fn a_token_of_the_key_before_is_accepted_until_that_is_retired() {
         (false, new, true),
         (false, KEY, false),
     ] {
-        let host = match keeps {
-            true => rotated().secret("token-key@previous", KEY),
-            false => rotated(),
+        let host = if keeps {
+            rotated().secret("token-key@previous", KEY)
+        } else {
+            rotated()
         };
         let mut gate = ApiGateway::init().unwrap();
         let outcome = send(&host, &mut gate, 0, "ann", &signed(key));

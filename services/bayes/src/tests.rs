@@ -1,3 +1,5 @@
+//! Tests of the service against the in-memory host of the SDK.
+
 use super::*;
 use e3_pipeline::{Record, status};
 use e3_sdk::testing::{Call, Host};

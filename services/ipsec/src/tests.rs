@@ -1,3 +1,5 @@
+//! Tests of the service against the in-memory host of the SDK.
+
 use super::*;
 use e3_sdk::accel::{AesCbc, HmacSha1, HmacSha256};
 use e3_sdk::testing::{Call, Collection, Host, Kind, Outcome, slot_of};

@@ -1,3 +1,5 @@
+//! Tests of the service against the in-memory host of the SDK.
+
 use super::*;
 use crate::limits::DATA_BYTES_MAX;
 use e3_pipeline::Value;

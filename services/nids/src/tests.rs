@@ -1,3 +1,5 @@
+//! Tests of the service against the in-memory host of the SDK.
+
 use super::*;
 use crate::rule::{Action, Rule, parse_all};
 use core::net::Ipv4Addr;

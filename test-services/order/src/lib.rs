@@ -69,9 +69,10 @@ impl Orders {
             Step::Ship => 1,
             _ => record.quantity,
         };
-        let text = match undo {
-            false => format!("hold {order} {quantity}"),
-            true => format!("release {order}"),
+        let text = if undo {
+            format!("release {order}")
+        } else {
+            format!("hold {order} {quantity}")
         };
         match step {
             Step::Reserve => outbound.to_service("stock", record.goods.as_bytes(), text.as_bytes()),
@@ -79,12 +80,11 @@ impl Orders {
             Step::Charge => {
                 let url = format!("{}/charges/{order}", self.payments);
                 let cents = record.cents.to_string();
-                match undo {
+                if undo {
+                    outbound.over_http(&HttpRequest::new(Method::Delete, &url), b"")
+                } else {
                     // A PUT of the same charge is the same charge.
-                    false => {
-                        outbound.over_http(&HttpRequest::new(Method::Put, &url), cents.as_bytes())
-                    }
-                    true => outbound.over_http(&HttpRequest::new(Method::Delete, &url), b""),
+                    outbound.over_http(&HttpRequest::new(Method::Put, &url), cents.as_bytes())
                 }
             }
         }

@@ -100,9 +100,10 @@ pub fn run(args: &Node, settings: &Settings) -> Result<(), Failure> {
         Action::Drain(args) => drain(&client, args),
         Action::Resume(args) => {
             let node = &args.node;
-            output::print(&match client.resume(node)?.changed {
-                true => format!("{node} is in service again\n"),
-                false => format!("{node} was in service\n"),
+            output::print(&if client.resume(node)?.changed {
+                format!("{node} is in service again\n")
+            } else {
+                format!("{node} was in service\n")
             })
         }
         Action::Add(args) => add(&client, args),

@@ -103,9 +103,10 @@ pub struct Orchestrator {
 pub fn run(args: &Orchestrator, settings: &Settings) -> Result<(), Failure> {
     let client = Client::connect(settings)?;
     let request = request(args);
-    let view = match request == OrchestratorRequest::default() {
-        true => client.orchestrator()?,
-        false => client.set_orchestrator(&request)?,
+    let view = if request == OrchestratorRequest::default() {
+        client.orchestrator()?
+    } else {
+        client.set_orchestrator(&request)?
     };
     output::show(settings.format(args.output), &view, || text(&view))
 }

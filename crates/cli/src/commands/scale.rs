@@ -41,9 +41,10 @@ pub fn run(args: &Scale, settings: &Settings) -> Result<(), Failure> {
     if let Some(shards) = args.shards {
         let before = reshard(&client, app, service, shards, args.timeout)?;
         let (name, count) = (&args.service, plural(usize::from(shards), "shard"));
-        output::print(&match before == shards {
-            true => format!("{name} has {count}, as before\n"),
-            false => format!("{name} had {before} and now has {count}\n"),
+        output::print(&if before == shards {
+            format!("{name} has {count}, as before\n")
+        } else {
+            format!("{name} had {before} and now has {count}\n")
         })?;
     }
     if let Some(replicas) = args.replicas {
@@ -62,9 +63,10 @@ fn scale(client: &Client, service: &str, replicas: u16) -> Result<(), Failure> {
     let done = client.scale(&ScaleRequest { service, replicas })?;
     let (service, now, before) = (&done.service, done.replicas, done.replicas_before);
     let copies = plural(usize::from(now), "replica");
-    let mut text = match now == before {
-        true => format!("{service} has {copies} of each shard, as before"),
-        false => format!("scaled {service} from {before} to {copies} of each shard"),
+    let mut text = if now == before {
+        format!("{service} has {copies} of each shard, as before")
+    } else {
+        format!("scaled {service} from {before} to {copies} of each shard")
     };
     if done.replicas_in_manifest != now {
         let manifest = done.replicas_in_manifest;

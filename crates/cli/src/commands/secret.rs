@@ -94,15 +94,15 @@ fn set(client: &Client, args: &Set) -> Result<(), Failure> {
         view = client.retire_secret(&args.app, &args.name)?;
     }
     let SecretView { app, name, .. } = &view;
-    let before = match view.has_previous {
-        true => {
-            format!("; services can read the value before until: e3 secret retire {app} {name}")
-        }
-        false => String::new(),
+    let before = if view.has_previous {
+        format!("; services can read the value before until: e3 secret retire {app} {name}")
+    } else {
+        String::new()
     };
-    let unread = match view.services.is_empty() {
-        true => "; no running service reads it",
-        false => "",
+    let unread = if view.services.is_empty() {
+        "; no running service reads it"
+    } else {
+        ""
     };
     output::print(&format!("set {app}/{name}{unread}{before}\n"))
 }
@@ -111,9 +111,10 @@ fn table(all: &[SecretView]) -> String {
     let mut table = Table::new(&["SECRET", ">VERSION", "SET", "VALUE BEFORE", "SERVICES"]);
     for s in all {
         let before = if s.has_previous { "readable" } else { "-" };
-        let services = match s.services.is_empty() {
-            true => "-".into(),
-            false => s.services.join(", "),
+        let services = if s.services.is_empty() {
+            "-".into()
+        } else {
+            s.services.join(", ")
         };
         table.row([
             s.name.clone(),

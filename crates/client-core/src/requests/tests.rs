@@ -1,3 +1,5 @@
+//! Requests: identity, retries, deadlines and outcomes.
+
 use super::*;
 use e3_model::AppId;
 use e3_model::{Format, Formats};

@@ -68,9 +68,12 @@ fn check(plan: &NodePlan, whole: &NodePlan, node: NodeId) {
     };
     let known = |app: &AppPlan| AppPlan {
         shards: (app.shards.iter())
-            .map(|shard| match shard.keeps(node) {
-                true => shard.clone(),
-                false => others(shard),
+            .map(|shard| {
+                if shard.keeps(node) {
+                    shard.clone()
+                } else {
+                    others(shard)
+                }
             })
             .collect(),
         ..app.clone()

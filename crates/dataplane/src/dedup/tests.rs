@@ -1,3 +1,5 @@
+//! The dedup table recognises duplicates and stays within its bounds.
+
 use super::*;
 use e3_model::{EdgeId, NodeId, RequestId, TraceContext};
 use e3_wire::entry::{DeadLetter, Reply};

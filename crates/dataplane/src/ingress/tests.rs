@@ -1,3 +1,5 @@
+//! Admission and answers of the ingress.
+
 use super::*;
 
 const APP: AppId = AppId(1);

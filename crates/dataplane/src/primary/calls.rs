@@ -151,9 +151,10 @@ impl Primary {
         self.calls.is_next = false;
         let token = self.next_token;
         self.next_token += 1;
-        let now = match turn.cx.app.service(turn.shard.key).stateful {
-            true => turn.shard.log.time(turn.cx.now),
-            false => called.sent,
+        let now = if turn.cx.app.service(turn.shard.key).stateful {
+            turn.shard.log.time(turn.cx.now)
+        } else {
+            called.sent
         };
         self.calls.running.push_back(Running {
             token,

@@ -63,9 +63,10 @@ impl Primary {
         if self.declared.is_settled {
             return;
         }
-        let wait = match self.can_settle(turn.cx, turn.shard) {
-            true => Nanos(1),
-            false => EXPIRY_DELAY,
+        let wait = if self.can_settle(turn.cx, turn.shard) {
+            Nanos(1)
+        } else {
+            EXPIRY_DELAY
         };
         let at = turn.cx.now + wait;
         if self.declared.wakes_at.is_none_or(|planned| planned > at) {

@@ -119,9 +119,10 @@ impl Primary {
             let copy = copy_for(turn.cx, turn.shard, (place, pending), subscriber);
             self.publications.is_confirmed(place, &copy)
         };
-        let are_all = match deliberate::is(Fault::ConfirmedByOne) {
-            true => subscribers.len() == 0 || subscribers.any(has_confirmed),
-            false => subscribers.all(has_confirmed),
+        let are_all = if deliberate::is(Fault::ConfirmedByOne) {
+            subscribers.len() == 0 || subscribers.any(has_confirmed)
+        } else {
+            subscribers.all(has_confirmed)
         };
         if are_all {
             self.publications.complete(place);
@@ -182,9 +183,10 @@ impl Primary {
 
     /// When something is to be written of confirmations, if anything is.
     fn confirming_at(&self, now: Timestamp) -> Option<Timestamp> {
-        match self.publications.has_confirmed() {
-            true => Some(now),
-            false => self.publications.partials.next_due(),
+        if self.publications.has_confirmed() {
+            Some(now)
+        } else {
+            self.publications.partials.next_due()
         }
     }
 
@@ -193,9 +195,10 @@ impl Primary {
         let Some(due) = self.confirming_at(turn.cx.now) else {
             return;
         };
-        let wait = match self.can_remove(turn.cx, turn.shard) {
-            true => Nanos(1),
-            false => EXPIRY_DELAY,
+        let wait = if self.can_remove(turn.cx, turn.shard) {
+            Nanos(1)
+        } else {
+            EXPIRY_DELAY
         };
         let at = due.max(turn.cx.now + wait);
         if self

@@ -42,10 +42,11 @@ impl Worker {
         let have: BTreeSet<AppId> = self.world.apps.keys().copied().collect();
         for app in have.difference(&wanted) {
             let is_deleted = !plan.directory.contains_key(app);
-            match is_deleted || !self.interest.has(*app) {
-                true => self.delete_app(*app),
+            if is_deleted || !self.interest.has(*app) {
+                self.delete_app(*app);
+            } else {
                 // The agent asks for it. Until the answer comes, its routes stay as they were.
-                false => self.drop_replicas(*app),
+                self.drop_replicas(*app);
             }
         }
         if !plan.directory.is_empty() {
@@ -268,9 +269,10 @@ impl Worker {
             return now;
         };
         // What the process before promised is forgotten, and has run out by then.
-        let from = match replica.is_recovered {
-            true => now.max(self.world.recovered_at + LEASE),
-            false => now,
+        let from = if replica.is_recovered {
+            now.max(self.world.recovered_at + LEASE)
+        } else {
+            now
         };
         let former = replica.former_primaries(shard);
         let others = former.into_iter();

@@ -354,13 +354,15 @@ impl Cluster {
             node: NodeId(node),
             peers: self.peers.clone(),
             exited: BTreeMap::new(),
-            apps: match self.strangers.contains(&node) {
-                true => Vec::new(),
-                false => self.apps(),
+            apps: if self.strangers.contains(&node) {
+                Vec::new()
+            } else {
+                self.apps()
             },
-            directory: match self.lists_apps {
-                true => self.apps().iter().map(|a| (a.id, a.listed())).collect(),
-                false => BTreeMap::new(),
+            directory: if self.lists_apps {
+                self.apps().iter().map(|a| (a.id, a.listed())).collect()
+            } else {
+                BTreeMap::new()
             },
             revision: self.revision,
             ..NodePlan::default()

@@ -155,12 +155,13 @@ fn application(to: &[u8], key: &[u8]) -> Result<Destination, Refusal> {
 /// The key to route by.
 fn destination_key(key: &[u8]) -> Result<Vec<u8>, Refusal> {
     let len = key.len();
-    match (1..=KEY_LEN_MAX).contains(&len) {
-        true => Ok(key.to_vec()),
-        false => Err((
+    if (1..=KEY_LEN_MAX).contains(&len) {
+        Ok(key.to_vec())
+    } else {
+        Err((
             LENGTH,
             format!("the key to route by has {len} bytes, must be 1..={KEY_LEN_MAX}"),
-        )),
+        ))
     }
 }
 

@@ -17,9 +17,10 @@ impl Ctx {
     /// Only within a request of a service with state: timers are part of it.
     pub(crate) fn may_set_timers(&self, import: &'static str) -> Result<(), HandlerError> {
         self.in_request(import)?;
-        match self.shared.spec.stateful {
-            true => Ok(()),
-            false => Err(HandlerError::Stateless(import)),
+        if self.shared.spec.stateful {
+            Ok(())
+        } else {
+            Err(HandlerError::Stateless(import))
         }
     }
 

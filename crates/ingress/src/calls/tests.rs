@@ -1,3 +1,5 @@
+//! Requests over HTTP: attempts, repeats and answers.
+
 use super::*;
 
 const APP: AppId = AppId(3);

@@ -1,3 +1,5 @@
+//! Traffic files: what is read from them, and which are refused.
+
 use super::*;
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_packet::{Packet, PacketBuilder};

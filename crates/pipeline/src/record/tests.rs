@@ -1,3 +1,5 @@
+//! Records in CBOR: round trips, bounds and refusals.
+
 use super::*;
 use crate::builder::Builder;
 use e3_testkit::Random;

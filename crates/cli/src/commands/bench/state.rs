@@ -32,9 +32,10 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
     {
         check_disk(&std::env::temp_dir())?;
     }
-    let has_network = match parts.contains(&Part::Failover) {
-        true => chaos::bench::enter_network(),
-        false => Ok(()),
+    let has_network = if parts.contains(&Part::Failover) {
+        chaos::bench::enter_network()
+    } else {
+        Ok(())
     };
     let sources = &args.sources;
     let mut measured = Measured::default();

@@ -217,9 +217,10 @@ fn in_turn(
     let mut moved = |passed: Duration| {
         let events = controller.events(0, 0)?;
         let done = events.iter().any(|e| e.kind == EventKind::MigrationDone);
-        match done || passed < MOVE_TIMEOUT {
-            true => Ok(done),
-            false => Err(not_moved(&events)),
+        if done || passed < MOVE_TIMEOUT {
+            Ok(done)
+        } else {
+            Err(not_moved(&events))
         }
     };
     phases.push(phase("orchestrator on, until it has moved", &mut moved)?);

@@ -143,9 +143,10 @@ fn subscriptions(subscriptions: &[SubscriptionView], paint: Paint) -> String {
         table.row([
             subscription.service.clone(),
             subscription.topic.clone(),
-            match subscription.exists {
-                true => String::new(),
-                false => paint.yellow("no deployed application has this topic"),
+            if subscription.exists {
+                String::new()
+            } else {
+                paint.yellow("no deployed application has this topic")
             },
         ]);
     }
@@ -171,10 +172,7 @@ fn version(app: &AppView) -> String {
 
 /// A size of a service's state.
 fn if_stateful(s: &ServiceView, size: u64) -> String {
-    match s.stateful {
-        true => bytes(size),
-        false => "-".into(),
-    }
+    if s.stateful { bytes(size) } else { "-".into() }
 }
 
 /// A shard that waits for its copies.

@@ -49,15 +49,16 @@ pub struct Stopwatch<'a> {
 impl<'a> Stopwatch<'a> {
     /// With this solver; a quick one measures shortly.
     pub fn new(ilp: &'a Ilp, quick: bool) -> Stopwatch<'a> {
-        let lengths = match quick {
-            true => Lengths {
+        let lengths = if quick {
+            Lengths {
                 measured: Duration::from_millis(1),
                 limit: Duration::from_millis(500),
-            },
-            false => Lengths {
+            }
+        } else {
+            Lengths {
                 measured: Duration::from_secs(1),
                 limit: Duration::from_secs(10),
-            },
+            }
         };
         Stopwatch { ilp, lengths }
     }

@@ -153,9 +153,10 @@ fn evaluate(
     };
     let subjects = names.iter().map(|name| subject(name, &profiles));
     let clusters = CLUSTERS.map(|name| Ok((name.to_string(), builtin::topology(name)?.1)));
-    let limit = match args.quick {
-        true => SOLVER_LIMIT_QUICK,
-        false => SOLVER_LIMIT,
+    let limit = if args.quick {
+        SOLVER_LIMIT_QUICK
+    } else {
+        SOLVER_LIMIT
     };
     let ilp = Ilp::new(&args.highs, limit);
     let world = World {

@@ -49,9 +49,10 @@ fn load(text: &mut String, paint: Paint, r: &Report) {
         r.duration_s, r.measured_s, r.seed
     );
     heading(text, paint, "Load", &source);
-    let verdict = match r.saturated {
-        true => paint.red("saturated: the cluster cannot carry it, latencies grow with the run"),
-        false => paint.green("carried"),
+    let verdict = if r.saturated {
+        paint.red("saturated: the cluster cannot carry it, latencies grow with the run")
+    } else {
+        paint.green("carried")
     };
     let joules = r.joules_per_request;
     let joules = joules.map_or_else(|| "-".into(), energy);
@@ -253,10 +254,12 @@ pub fn sweep(view: &SweepView, paint: Paint) -> String {
     .indent(2);
     let knee = &view.sweep.knee;
     for p in &view.sweep.points {
-        let mark = match p.saturated {
-            true => "saturated",
-            false if p.offered_rps == knee.offered_rps => "knee",
-            false => "",
+        let mark = if p.saturated {
+            "saturated"
+        } else if p.offered_rps == knee.offered_rps {
+            "knee"
+        } else {
+            ""
         };
         let joules = p.joules_per_request;
         table.row([

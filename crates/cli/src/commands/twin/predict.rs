@@ -182,13 +182,12 @@ impl Known<'_> {
     fn message_ns(&self, service: ServiceId, kind: NodeKind) -> f64 {
         let name = &self.app.service(service).name;
         let node = &self.bares.nodes[&kind];
-        let own = match *name == self.app.spec.ingress {
-            true => node.request_ns,
-            false => {
-                let remote = self.remote_in(service);
-                let receive = self.bares.hop.map_or(0.0, |h| h.receive_ns);
-                node.message_ns * (1.0 - remote) + receive * remote
-            }
+        let own = if *name == self.app.spec.ingress {
+            node.request_ns
+        } else {
+            let remote = self.remote_in(service);
+            let receive = self.bares.hop.map_or(0.0, |h| h.receive_ns);
+            node.message_ns * (1.0 - remote) + receive * remote
         };
         let send = self.bares.hop.map_or(0.0, |h| h.send_ns);
         let own = own + send * self.remote_out(service);

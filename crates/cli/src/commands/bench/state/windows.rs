@@ -137,9 +137,10 @@ fn load(stage: &Stage, over: &AtomicBool) -> Result<Vec<Answered>, Failure> {
         while sender.now() >= due {
             let key = key(random.below(KEYS));
             number += 1;
-            match number.is_multiple_of(2) {
-                true => submit(&mut sender, set(&key)),
-                false => submit(&mut sender, (key.clone(), format!("get {key}\r\n"))),
+            if number.is_multiple_of(2) {
+                submit(&mut sender, set(&key))
+            } else {
+                submit(&mut sender, (key.clone(), format!("get {key}\r\n")))
             }
             due += INTERVAL;
         }

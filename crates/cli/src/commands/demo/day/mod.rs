@@ -236,12 +236,13 @@ impl Stage {
             host_s += view.busy_seconds * at.node.speed() / factor(at.node.kind);
         }
         let nanos = host_s * 1e9 / handled.max(1) as f64;
-        match nanos >= 1.0 {
-            true => Ok(Nanos(nanos as u64)),
-            false => Err(Failure::new(
+        if nanos >= 1.0 {
+            Ok(Nanos(nanos as u64))
+        } else {
+            Err(Failure::new(
                 Exit::Unexpected,
                 "the nodes reported no time for the requests of the trial",
-            )),
+            ))
         }
     }
 
@@ -362,12 +363,10 @@ impl Stage {
                 samples.push(Sample { hour, drawn });
             }
         }
-        match samples.is_empty() {
-            false => Ok((samples, client.events(first, 0)?)),
-            true => Err(Failure::new(
-                Exit::Unexpected,
-                "the placement of the application was never seen",
-            )),
+        if samples.is_empty() {
+            let message = "the placement of the application was never seen";
+            return Err(Failure::new(Exit::Unexpected, message));
         }
+        Ok((samples, client.events(first, 0)?))
     }
 }
