@@ -400,18 +400,26 @@ impl TimerTable {
 
     /// Panics if an invariant is broken.
     pub(crate) fn validate(&self) {
-        let timed = self.timers.values().filter(|p| p.next < Timestamp::MAX);
-        assert_eq!(timed.count(), self.by_time.len(), "a timer has two times");
-        let published = self.timers.iter().filter(|(_, p)| p.is_publication());
-        let keys: BTreeSet<_> = published
-            .map(|(place, _)| (place.slot, &place.key))
-            .collect();
-        assert_eq!(self.publications.len(), keys.len(), "publications");
+        let (mut timed, mut outbound, mut published) = (0, 0, 0);
+        let mut marked = self.marked.iter();
+        // Timers are ordered by slot and key, so those of one key follow each other.
+        let mut key = None;
+        for (place, pending) in &self.timers {
+            timed += usize::from(pending.next < Timestamp::MAX);
+            outbound += usize::from(pending.is_outbound());
+            if pending.is_publication() && key != Some((place.slot, &place.key)) {
+                key = Some((place.slot, &place.key));
+                published += 1;
+            }
+            if is_marked(&place.name) {
+                assert_eq!(marked.next(), Some(place), "timers of the manifest");
+            }
+        }
+        assert_eq!(timed, self.by_time.len(), "a timer has two times");
+        assert_eq!(self.publications.len(), published, "publications");
         assert!(self.timers.is_empty() == (self.bytes == 0), "timers' bytes");
-        let marked = self.timers.keys().filter(|place| is_marked(&place.name));
-        assert!(marked.eq(&self.marked), "timers of the manifest");
-        let outbound = self.timers.values().filter(|p| p.is_outbound());
-        assert_eq!(self.outbound.len(), outbound.count(), "outbound requests");
+        assert_eq!(marked.next(), None, "timers of the manifest");
+        assert_eq!(self.outbound.len(), outbound, "outbound requests");
     }
 }
 
