@@ -15,7 +15,7 @@ of it. `--only` measures one part. Seeds and deliberate faults are scenarios of 
 
 /// Longest fail-over.
 const FAILOVER_AIM_MS: f64 = 500.0;
-/// Longest time without service while the controller is away.
+/// Longest time without service while the controller is down.
 const AWAY_AIM_MS: f64 = 20.0;
 
 /// Seeds that must have run on one source.

@@ -64,7 +64,7 @@ pub enum PeerError {
 pub trait Peer {
     /// What is measured, with its version and how it is asked.
     fn about(&self) -> String;
-    /// Writes of so many clients for so long, each of which waits for its answer before the next.
+    /// Writes of so many clients for so long; each client waits for its answer before its next write.
     fn load(&mut self, clients: usize, length: Duration) -> Result<Load, PeerError>;
 }
 

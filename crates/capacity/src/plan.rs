@@ -1,7 +1,7 @@
 //! A plan: all candidates are sized at several loads, and at the planned load every uncertain input is moved to both
 //! ends of its range while the others stay.
 //!
-//! Inputs of which figures depend by a formula (prices, power, PUE, utilisation) are computed. The others (parameters
+//! Inputs that enter figures by a formula (prices, power, PUE, utilisation) are computed. The others (parameters
 //! of the simulator, speed of cores) are sized and simulated again.
 
 use crate::candidate::Candidate;

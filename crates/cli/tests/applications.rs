@@ -19,7 +19,7 @@ struct Expected {
     stateful: &'static [&'static str],
     /// Findings that must be right to the last one.
     exact: &'static [&'static str],
-    /// Findings of which at least so many of 100 must be right.
+    /// Findings that must be right at least so many times in 100.
     good: &'static [(&'static str, u64)],
 }
 

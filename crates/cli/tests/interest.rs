@@ -1,4 +1,4 @@
-//! Nodes that host nothing of an application serve it, and the others also while the controller is away.
+//! Nodes that host nothing of an application serve it, and the others also while the controller is down.
 
 mod common;
 #[path = "common/http.rs"]

@@ -332,7 +332,7 @@ fn free_port() -> String {
     listener.local_addr().unwrap().port().to_string()
 }
 
-/// Words of a command, of which those in quotes are one.
+/// Words of a command; a quoted text is one word.
 fn words(command: &str) -> Vec<String> {
     let parts = command.split('"').enumerate();
     let mut words = Vec::new();

@@ -37,7 +37,7 @@ impl Control {
         }
         if let Some(shard) = app.stateful().find(|s| !self.is_served(app, s)) {
             let shard = self.shard_name(app.plan.key(shard));
-            return busy(format!("{shard} has no primary that is heard"));
+            return busy(format!("the primary of {shard} sends no heartbeats"));
         }
         let number = self.next_migration();
         let app = self.apps.get_mut(&id).expect("just seen");

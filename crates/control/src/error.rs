@@ -239,9 +239,7 @@ pub enum CommandError {
         node: String,
     },
     /// Only a primary serves, so only a primary can stop for a move.
-    #[error(
-        "the backup of {shard} on node {node} cannot move cold: it serves nobody that could wait"
-    )]
+    #[error("the backup of {shard} on node {node} cannot migrate cold: only a primary can")]
     ColdBackup {
         /// The shard.
         shard: String,

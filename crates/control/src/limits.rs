@@ -61,7 +61,7 @@ pub const BUSY_PERCENT_FULL: u64 = 90;
 pub const RETURN_LOAD_PERCENT_MAX: u64 = 80;
 /// Instances of a SmartNIC for which a destination is searched, the busiest first.
 pub const CANDIDATES_MAX: usize = 4;
-/// Measurements of an application's rate of which the highest counts, so that a short lull moves nothing.
+/// The highest of so many measurements of an application's rate counts, so that a short lull moves nothing.
 pub const FOLLOW_RATES: usize = 3;
 /// How many times the mean the busiest shard of a service may use for a split to help: beyond that its load
 /// is in few keys, which more shards do not spread.

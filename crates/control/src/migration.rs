@@ -106,7 +106,7 @@ impl AppState {
 }
 
 impl Migration {
-    /// Whether the shard is frozen, so that it serves nobody until the move ends.
+    /// Whether the shard is frozen, so that it serves no requests until the move ends.
     pub fn is_frozen(&self) -> bool {
         self.cold || self.phase == Phase::Freezing
     }

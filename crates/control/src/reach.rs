@@ -1,5 +1,5 @@
 //! Reachability between nodes: a primary that is cut off from its backups, but not from the
-//! controller, serves nobody. Nodes report which peers they cannot reach there and back, with
+//! controller, serves no requests. Nodes report which peers they cannot reach there and back, with
 //! hysteresis; what both ends of a way say counts, and a shard goes to where the network is whole.
 //! Design: docs/design/009.
 

@@ -184,15 +184,14 @@ fn a_cold_move_stops_the_shard_before_its_state_is_copied() {
     let lost = MoveOutcome::Cancelled(Cancelled::TargetLost);
     assert_eq!(s.outcome(again), Some(lost));
 
-    // A backup serves nobody.
+    // A backup serves no requests.
     let backup = s.shard(KEY).backups[0];
     let refused = s.apply(cold(backup, NodeId(backup.0 ^ 1))).unwrap_err();
     let name = NODES[backup.index()];
     assert_eq!(
         refused.to_string(),
         format!(
-            "the backup of two-services/back/0 on node {name} cannot move cold: it serves nobody that \
-             could wait"
+            "the backup of two-services/back/0 on node {name} cannot migrate cold: only a primary can"
         )
     );
     s.check();

@@ -244,7 +244,7 @@ impl Core {
         self.orchestrate(now);
     }
 
-    /// Cancels moves that make no progress, because a frozen shard serves nobody.
+    /// Cancels moves that make no progress, because a frozen shard serves no requests.
     fn cancel_stalled_migrations(&mut self, now: Timestamp) {
         let (stuck, _) = self.progress.stuck(now, PROGRESS_TIMEOUT);
         for key in stuck {

@@ -157,7 +157,7 @@ pub(crate) async fn list(
     let views = secrets.map(|(name, secret)| core.secret_view(&app, name, secret));
     let views: Vec<SecretView> = views.collect();
     if views.is_empty() && core.control.app_named(&app).is_none() {
-        let error = format!("there is neither an application {app:?} nor a secret of it");
+        let error = format!("there is no application {app:?} and no secret for it");
         return Err(Refusal::new(StatusCode::NOT_FOUND, error));
     }
     Ok(Json(views))

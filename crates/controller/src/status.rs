@@ -212,8 +212,7 @@ impl Core {
             problems.push(broken);
         }
         if self.membership.is_deaf() {
-            let text =
-                "no node is heard: the controller may be cut off from them, and decides nothing";
+            let text = "no node sends heartbeats: the controller may be cut off from them and makes no decisions";
             problems.push(text.into());
         }
         for node in self.node_views().iter().filter(|n| !n.up) {

@@ -95,7 +95,7 @@ impl Journal {
         })
     }
 
-    /// Goes on behind what was recovered, all of which is durable.
+    /// Continues after what was recovered, which is all durable.
     pub(crate) fn at(end: Position) -> Journal {
         Journal {
             end,

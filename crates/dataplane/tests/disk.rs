@@ -43,7 +43,7 @@ spec:
     )
 }
 
-/// A shard on nodes 0.., the first of which is the primary.
+/// A shard on nodes 0.., with its primary on the first.
 fn cluster(replicas: u16) -> Cluster {
     assert_eq!(KEY, shard(0, 0));
     Cluster::new(&manifest(replicas), replicas.into(), |_| {

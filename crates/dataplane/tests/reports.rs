@@ -213,7 +213,7 @@ fn a_node_reports_what_it_admits_and_what_waits() {
     }
     c.pass(20);
     hold(&mut c, 0, true);
-    // There is room for 600 at a time, of which 300 wait for the back end.
+    // There is room for 600 at a time; 300 of them wait for the back end.
     for seq in 501..=900 {
         c.request(0, seq, 0, b"k", deadline);
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const CALL_LEN: usize = 1504;
 /// Calls between two looks at the clock.
 const CALLS: usize = 64;
-/// Rounds, of which the best counts: it was disturbed least.
+/// Number of rounds. The best one counts, because it was disturbed least.
 const ROUNDS: usize = 5;
 /// What an intrusion detection set may look like.
 const PATTERNS: [&[u8]; 4] = [

@@ -43,7 +43,7 @@ impl Estimate {
         }
     }
 
-    /// A value of which only parts of it are known: `low` and `high` are factors.
+    /// A value that is known only roughly: `low` and `high` are factors.
     pub fn within(value: f64, low: f64, high: f64) -> Estimate {
         Estimate {
             low: value * low,

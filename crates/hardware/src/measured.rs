@@ -4,7 +4,7 @@
 use e3_model::NodeKind;
 use e3_random::Random;
 
-/// Quantiles of a round trip of which the time beyond the median is known.
+/// Quantiles of a round trip whose time beyond the median is known.
 const TAIL_QUANTILES: [f64; 4] = [0.5, 0.99, 0.999, 0.9999];
 
 /// What was measured.

@@ -28,7 +28,7 @@ pub(crate) fn check(text: &str) -> Result<(), (usize, String)> {
         match event {
             Event::Alias(anchor) => {
                 let Some(length) = lengths.get(&anchor) else {
-                    return wrong("an alias stands for a value that it is part of".into());
+                    return wrong("an alias refers to a value that contains it".into());
                 };
                 total = total.saturating_add(*length);
                 aliased = aliased.saturating_add(*length);
@@ -100,7 +100,7 @@ mod tests {
         // A few are fine.
         check(&laughs(3, 3, "[lol]", sequence)).unwrap();
         check("limits: &l {cpu: 1}\nall: [*l, *l]").unwrap();
-        refused("a: &a [*a]", "part of");
+        refused("a: &a [*a]", "contains it");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub const SILENT_TURNS_MIN: u64 = 5;
 /// Nodes whose silence is by so much shorter than the timeout may be falling silent together with
 /// one that has reached it; the decision waits for them.
 pub const TOGETHER: Nanos = Nanos::from_millis(60);
-/// A node whose loop has made no turn for so long sends no heartbeats. It serves nobody, and does not
+/// A node whose loop has made no turn for so long sends no heartbeats. It serves no requests, and does not
 /// wait for a processor only.
 pub const STUCK_AFTER: Nanos = Nanos::from_secs(1);
 

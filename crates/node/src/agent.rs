@@ -148,7 +148,7 @@ impl Api {
         Ok(match answer.map(|change| base?.changed(change)) {
             Answer::Ok(Some(plan)) => Answer::Ok(sent(plan)),
             Answer::Ok(None) => {
-                let error = format!("what it sent does not change plan {after}");
+                let error = format!("the response is not a change of plan {after}");
                 Answer::Refused(StatusCode::IM_USED.as_u16(), error)
             }
             Answer::Empty => Answer::Empty,

@@ -38,7 +38,7 @@ impl<T> Line<T> {
         self.latency > Nanos::ZERO || self.bytes_per_s.is_some()
     }
 
-    /// Takes a datagram of which the port carries so many bytes; false if there is no room, so that it is
+    /// Takes a datagram whose size on the port is this; false if there is no room, so that it is
     /// lost.
     pub(crate) fn push(&mut self, now: Timestamp, len_bytes: usize, datagram: T) -> bool {
         if self.len_bytes + len_bytes > PORT_LEN_MAX {

@@ -158,7 +158,7 @@ impl Follower {
                 (latest.sent, latest.number) = (None, number + 1);
                 Next::Wait
             }
-            // The controller is away; the node goes on with the plan that it has.
+            // The controller is down; the node goes on with the plan that it has.
             Err(_) => Next::Wait,
         };
         self.bell.ring();

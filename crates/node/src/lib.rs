@@ -2,7 +2,7 @@
 //!
 //! One worker core: the thread that calls [`run`] takes datagrams, runs handlers and sends; the
 //! agent's threads talk to the controller, the ingress's thread to users' programs. A node goes on
-//! serving while the controller is away.
+//! serving while the controller is down.
 
 mod agent;
 mod config;

@@ -27,7 +27,7 @@ pub const CHUNKS_AHEAD: usize = 4;
 pub const JOURNAL_LEN_MIN: u64 = 64 << 20;
 /// Between two tries while the disk is full.
 pub const DISK_RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// Between two tries while the controller is away.
+/// Between two tries while the controller is down.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// Longest wait of the thread that delivers reports before it looks whether the node stops.
 pub const OUTBOX_WAIT: Duration = Duration::from_secs(1);

@@ -69,7 +69,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Notes an attempt that ended now. `draw`: of which the jitter is made.
+    /// Notes an attempt that ended now. `draw` is the random number for the jitter.
     pub(crate) fn on_attempt(
         &mut self,
         attempt: Attempt,

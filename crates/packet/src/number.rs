@@ -2,7 +2,7 @@
 
 use core::str::FromStr;
 
-/// Reads `0`, or digits of which the first is not 0.
+/// Reads `0`, or digits that do not begin with 0.
 pub fn decimal<T: FromStr>(text: &str) -> Option<T> {
     let is_plain = text.bytes().all(|b| b.is_ascii_digit());
     let leads = text.len() > 1 && text.starts_with('0');

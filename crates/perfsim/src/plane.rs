@@ -38,7 +38,7 @@ pub enum NodeAction {
         shard: u16,
         /// It applies an entry.
         is_backup: bool,
-        /// The request of which it is, while it is not answered.
+        /// Its request, while it is not answered.
         request: Option<u32>,
         /// The plane's own number of the run.
         token: u32,

@@ -384,7 +384,7 @@ impl Simulator {
         self.end_if_over(of);
     }
 
-    /// Removes a request of which no message is left.
+    /// Removes a request that has no message left.
     pub(crate) fn end_if_over(&mut self, of: u32) {
         let request = self.requests[of];
         match request.open {

@@ -120,7 +120,7 @@ impl Builder {
     /// Copies all fields of a record but those named.
     pub fn copy(&mut self, record: &Record<'_>, without: &[&str]) -> &mut Builder {
         let place = |name: &&str| record.place(Name::new(name.as_bytes()));
-        // a bit for each field, of which there are at most 64
+        // a bit for each of at most 64 fields
         let left_out = without
             .iter()
             .filter_map(place)

@@ -37,7 +37,7 @@ pub struct Shortage {
     pub instance: String,
     /// What it asks for, with its unit.
     pub need: String,
-    /// The most of that which one node has free, with its unit.
+    /// The most that one node has free of it, with its unit.
     pub free: String,
     /// The node that has it.
     pub free_on: String,

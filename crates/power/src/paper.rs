@@ -2,7 +2,7 @@
 //!
 //! Service time = active cores / throughput at the peak, at 512 bytes. The host's columns are those
 //! with kernel bypass (DPDK): they flatter the host, so that what the SmartNIC gains is not
-//! overstated, and the power model is fitted to them. A SmartNIC has 12 cores, none of which sleeps.
+//! overstated, and the power model is fitted to them. A SmartNIC has 12 cores, which never sleep.
 //! Where the peak is the port's and not the cores', the service time is only known to be at most
 //! that; the profile says so. Latencies at the peak contain queueing, so no variation of the service
 //! time is derived from them.

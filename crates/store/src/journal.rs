@@ -178,7 +178,7 @@ impl<F: SegmentFiles> Journal<F> {
         &mut self.files
     }
 
-    /// The files, of which nothing is written any more.
+    /// The files, which are not written any more.
     pub fn into_files(self) -> F {
         self.files
     }

@@ -11,7 +11,7 @@
 //! returns them. All other fields are unverified, also those that look like the result of another service.
 //! The identity of the request (client, sequence) comes from the platform.
 //!
-//! *Routes*: without `routes` the record goes along all channels of `to`, of which there must be one at
+//! *Routes*: without `routes` the record goes along all channels of `to`, which must have one at
 //! least. With `routes` (`/PREFIX=CHANNEL, ...`) it goes along the channel with the longest prefix of the
 //! field `path`, by whole segments: `/a` matches `/a` and `/a/b`, but not `/ab`; `/` matches all. A query (a
 //! record with `op`) is authenticated and takes a permit too; it goes along the channel that its field `at`

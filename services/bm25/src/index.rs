@@ -137,7 +137,7 @@ impl Reader {
         Ok(sizes)
     }
 
-    /// Increasing offsets, of which the last is `total`.
+    /// Increasing offsets; the last is `total`.
     fn ends(&mut self, count: usize, total: usize, what: &str) -> Result<Vec<u32>, Error> {
         let at = self.at;
         let ends = self.numbers(count)?;

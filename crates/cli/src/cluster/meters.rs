@@ -27,10 +27,10 @@ pub struct Meters {
     /// File that holds its password
     #[arg(long, env = "E3_METER_PASSWORD_FILE", value_name = "FILE")]
     pub meter_password_file: Option<PathBuf>,
-    /// File of the certificates, as PEM, that may sign the management controller's
+    /// PEM file of the certificate authorities to trust for the management controller
     #[arg(long, env = "E3_METER_CA_FILE", value_name = "FILE")]
     pub meter_ca_file: Option<PathBuf>,
-    /// Where the kernel shows its devices [default: /sys]
+    /// Directory where sysfs is mounted [default: /sys]
     #[arg(long, env = "E3_SYSFS", value_name = "DIR")]
     pub sysfs: Option<PathBuf>,
 }

@@ -333,7 +333,7 @@ impl StateDir {
             Err(TryLockError::Error(e)) => Err(failed(&e)),
             Err(TryLockError::WouldBlock) => {
                 let message = format!("another load of application {app:?} is running");
-                let hint = "wait until it has ended: neither could be checked beside the other";
+                let hint = "wait until it ends: two loads at once could not be checked";
                 Err(Failure::new(Exit::Conflict, message).hint(hint))
             }
         }

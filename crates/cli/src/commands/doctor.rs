@@ -21,7 +21,7 @@ use std::path::PathBuf;
 /// `e3 doctor`.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Doctor {
-    /// Port that a cluster is to use [default: 7300]
+    /// Port that a cluster will use [default: 7300]
     #[arg(long, env = "E3_PORT", value_name = "PORT")]
     pub port: Option<u16>,
     /// Directory of modules [default: where they are built, else those in this program]

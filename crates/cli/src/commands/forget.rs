@@ -66,7 +66,7 @@ fn confirm(waiting: &[WaitingView]) -> Result<(), Failure> {
         Err(Failure::new(Exit::Unexpected, message.to_string()).hint("--yes skips the question"))
     };
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
-        return unconfirmed("nobody to ask for confirmation; nothing is given up");
+        return unconfirmed("no terminal to ask for confirmation; no state is given up");
     }
     let _ = write!(std::io::stderr(), "Give it up? [y/N] ");
     let mut answer = String::new();

@@ -47,5 +47,5 @@ pub fn of(program: &Path) -> Result<Release, Failure> {
         return Err(wrong(format!("{name} formats fails: {last}")));
     }
     serde_json::from_slice(&output.stdout)
-        .map_err(|e| wrong(format!("what it says of its formats cannot be read: {e}")))
+        .map_err(|e| wrong(format!("its answer about formats cannot be read: {e}")))
 }

@@ -39,7 +39,7 @@ pub enum Things {
     /// What happened: migrations, nodes lost, decisions of the orchestrator: e3 get events [APP]
     #[value(alias = "event")]
     Events,
-    /// Commands that the controller was given, by whom, and what came of them
+    /// Commands to the controller: who sent each, and its result
     Audit,
 }
 
@@ -49,10 +49,10 @@ pub struct Get {
     /// What to list
     #[arg(value_enum)]
     pub what: Things,
-    /// Of timers and events: the application
+    /// Application whose timers or events are listed
     #[arg(value_name = "APP", conflicts_with = "app")]
     pub of: Option<String>,
-    /// Of timers: only this service
+    /// Service whose timers are listed [default: all]
     #[arg(value_name = "SERVICE")]
     pub service: Option<String>,
     /// Only this application

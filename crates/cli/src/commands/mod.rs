@@ -88,7 +88,7 @@ pub enum Command {
     Migrate(migrate::Migrate),
     /// Take nodes out of service and back
     Node(node::Node),
-    /// Change how many replicas a service has
+    /// Change how many replicas or shards a service has
     Scale(scale::Scale),
     /// Show or change when instances move away from overloaded SmartNICs by themselves
     Orchestrator(orchestrator::Orchestrator),
@@ -130,7 +130,7 @@ pub enum Command {
     Place(place::Place),
     /// Predict throughput, latency and joules of an application on a cluster by simulation
     Sim(sim::Sim),
-    /// Compare what the simulator predicts for an application with what a cluster on this machine does
+    /// Compare the simulator's predictions for an application with a cluster on this machine
     Twin(twin::Twin),
     /// Plan capacity: servers, power, cost of ownership and CO2 of clusters that carry a load
     Plan(plan::Plan),

@@ -26,14 +26,14 @@ pub struct Node {
 pub enum Action {
     /// Add racks, servers or nodes to the cluster
     Add(Add),
-    /// Keep new instances off a node; it keeps those that it has
+    /// Place no new instances on a node; it keeps those that it has
     Cordon(OneNode),
     /// Take a node out of service: its replicas move to other nodes, and it gets no new ones
     Drain(Drain),
     /// Take a drained or cordoned node back into service
     #[command(visible_aliases = ["undrain", "uncordon"])]
     Resume(OneNode),
-    /// Remove a node, on which nothing is, from the cluster for good
+    /// Remove an empty node from the cluster for good
     Remove(Remove),
 }
 

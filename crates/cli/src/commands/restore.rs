@@ -29,7 +29,7 @@ pub struct Restore {
     /// Check the file and the cluster, but restore nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Make generated secrets again that have no value here: what was encrypted under them is lost
+    /// Generate new values for generated secrets that have none here; data encrypted under the old ones is lost
     #[arg(long)]
     pub new_secrets: bool,
     /// Accept a placement that needs more cores or bandwidth than the nodes have free; some requests

@@ -26,7 +26,7 @@ pub struct Scale {
     /// Wait until all instances run
     #[arg(long)]
     pub wait: bool,
-    /// Longest time to wait
+    /// Maximum wait
     #[arg(long, value_parser = duration, default_value = "60s", value_name = "TIME")]
     pub timeout: Duration,
 }
@@ -102,7 +102,8 @@ pub fn reshard(
             Some((_, Some(_))) => {}
             _ => {
                 let message = format!("{name} still has {before} shards: one did not stop in time");
-                let hint = "what it sends may not arrive: see e3 get channels; then try again";
+                let hint =
+                    "its messages may not arrive downstream: see e3 get channels, then retry";
                 return Err(Failure::new(Exit::Unexpected, message).hint(hint));
             }
         }

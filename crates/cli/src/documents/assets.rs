@@ -1,4 +1,4 @@
-//! Assets, some of which are compiled before they go to the cluster.
+//! Assets of an application. Those with `compile` are compiled before they go to the cluster.
 
 use crate::documents::builtin::{self, Text};
 use crate::documents::files::read_content;

@@ -52,7 +52,7 @@ impl Maxima {
 }
 
 impl FirstFit {
-    /// Nodes of these kinds, all of which take nothing yet.
+    /// Nodes of these kinds that are all empty.
     pub(crate) fn new(kinds: impl Iterator<Item = NodeKind>) -> FirstFit {
         let nodes: Vec<_> = kinds.map(|kind| (kind, Free::NOTHING)).collect();
         let mut levels = Vec::new();

@@ -30,7 +30,7 @@ pub(super) fn numbers(reply: &[u8]) -> Option<Vec<u64>> {
     all.map(|number| number.parse().ok()).collect()
 }
 
-/// An item against the fates of its appends, of which the first has this number.
+/// An item against the fates of its appends; the first append has this number.
 pub(super) fn compare(first: usize, fates: &[Fate], found: &[u64]) -> Rows {
     let mut times: BTreeMap<u64, u64> = BTreeMap::new();
     for number in found {

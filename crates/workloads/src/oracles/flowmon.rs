@@ -105,7 +105,7 @@ impl Totals {
         facts
     }
 
-    /// Packets of which nobody knows whether they were counted.
+    /// Packets that may or may not have been counted.
     pub(crate) fn unsure(&self) -> u64 {
         self.0.iter().map(|s| s.unsure).sum()
     }

@@ -128,7 +128,7 @@ pub(crate) fn inside(flow: &Flow) -> Inside {
     (flow.protocol, flow.source, flow.source_port)
 }
 
-/// Inside hosts, one of which a flood to the outside comes from.
+/// Inside hosts; a flood to the outside comes from one of them.
 pub(crate) const BOTS: u64 = 200;
 
 /// One of these hosts.

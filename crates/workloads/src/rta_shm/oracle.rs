@@ -187,7 +187,7 @@ impl Oracle for Monitor {
     }
 
     fn checks(&self) -> Vec<(Asked, Call)> {
-        // servers that sent something and of which everything is known
+        // servers that sent something and whose requests all have a known outcome
         let sure = self.servers.iter();
         let sure = sure.filter(|(_, s)| !s.unsure && !s.rows.is_empty());
         let each = sure.flat_map(|(host, _)| {

@@ -116,12 +116,12 @@ pub struct Database<S> {
 }
 
 impl<S: Store> Database<S> {
-    /// The databases in `store`, each of which begins with `definitions`.
+    /// The databases in `store`; each begins with `definitions`.
     pub fn new(store: S, definitions: &str) -> Result<Self, SqlError> {
         Self::scoped(store, definitions, None)
     }
 
-    /// The databases in `store`, each of which begins with `definitions`. If statements are to change
+    /// The databases in `store`; each begins with `definitions`. If statements are to change
     /// rows within scopes on a column, it becomes the first of the primary key of each table that
     /// has it, so that each scope has keys of its own.
     pub fn scoped(store: S, definitions: &str, column: Option<&str>) -> Result<Self, SqlError> {

@@ -28,7 +28,7 @@ pub enum BenchGroup {
 pub enum Part {
     /// Fail-overs after each fault (chaos, state)
     Failover,
-    /// Service while the controller is away (chaos)
+    /// Service while the controller is down (chaos)
     Controller,
     /// False fail-overs under load (chaos)
     Load,

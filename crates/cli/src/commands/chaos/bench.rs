@@ -230,7 +230,7 @@ impl Stage {
         Ok(Failovers { fault, ms })
     }
 
-    /// Longest time without an answer while the controller is away.
+    /// Longest time without an answer while the controller is down.
     fn away(&self, fault: Fault) -> Result<f64, Failure> {
         let (_, mut all) = self.probe(fault, AWAY_FOR, |began, _, ended| {
             ended && began.elapsed() > AWAY_FOR

@@ -104,7 +104,12 @@ impl Clients<'_> {
                 None if begin.elapsed() < self.deadline => {
                     std::thread::sleep(crate::limits::POLL_INTERVAL);
                 }
-                None => return Err(Failure::new(Exit::Unreachable, "the controller is away")),
+                None => {
+                    return Err(Failure::new(
+                        Exit::Unreachable,
+                        "the controller does not respond",
+                    ));
+                }
             }
         };
         Sender::new(&endpoints, Some(Box::new(refresh))).map_err(failed)

@@ -164,7 +164,7 @@ fn trace(file: &str, text: &str) -> Result<Parsed, Failure> {
         });
     }
     if rows.len() < 2 {
-        let message = format!("{file}: one interval, of which nothing says how long it is");
+        let message = format!("{file}: one interval, so its length is unknown; add a second line");
         return Err(wrong(message).hint("add a last line with the time of its end and 0 requests"));
     }
     let lengths = rows.windows(2).map(|w| w[1].0 - w[0].0);

@@ -63,7 +63,7 @@ pub struct Sim {
     /// Part of the run before it is measured [default: a tenth]
     #[arg(long, value_parser = duration)]
     pub warm_up: Option<Duration>,
-    /// How closely nodes are simulated: fast, by the table of visits, or full, by the product's data plane
+    /// How closely nodes are simulated
     #[arg(long, value_enum, default_value_t = Fidelity::Fast)]
     pub fidelity: Fidelity,
     /// The same seed gives the same bytes
@@ -75,7 +75,7 @@ pub struct Sim {
     /// Directory of profiles [default: the built-in ones, from the paper]
     #[arg(long, env = "E3_PROFILES", value_name = "DIR")]
     pub profiles: Option<PathBuf>,
-    /// Rates of the load times this
+    /// Multiply the rates of the load by this factor
     #[arg(
         long,
         value_name = "FACTOR",
@@ -83,7 +83,7 @@ pub struct Sim {
         allow_hyphen_values = true
     )]
     pub load_scale: f64,
-    /// Time of the load passes so many times as fast, at the same rates
+    /// Play the load this many times as fast, at the same rates
     #[arg(
         long,
         value_name = "FACTOR",
@@ -119,9 +119,9 @@ pub struct Sim {
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fidelity {
-    /// Messages by the table of visits
+    /// By a table of messages per request
     Fast,
-    /// The product's data plane
+    /// By the product's data plane, about 40 times slower
     Full,
 }
 

@@ -108,7 +108,7 @@ impl Stage {
         Ok(())
     }
 
-    /// So many clients, each of which waits for its answer before its next write.
+    /// So many clients; each waits for its answer before its next write.
     pub fn write(&self, clients: usize, length: Duration) -> Result<Load, Failure> {
         let mut sender = self.sender()?;
         let mut random = Random::new(1);
