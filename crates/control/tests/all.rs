@@ -21,6 +21,7 @@ mod reshard;
 mod restore_faults;
 mod rollback;
 mod scale;
+mod scaling;
 mod script;
 mod scripts;
 mod silence;

@@ -191,7 +191,7 @@ impl Cluster {
             panic!("{command:?}");
         };
         let applied = self.script.ok(command.clone());
-        if decided.act == Act::Follow {
+        if matches!(decided.act, Act::Follow | Act::Split | Act::Merge) {
             return;
         }
         if let (Applied::Moving(_), Some(key)) = (applied, decided.key) {
