@@ -88,6 +88,24 @@ pub struct Orchestrator {
     /// Following: how long an application stays after it was moved, before it is moved to save energy
     #[arg(long, value_name = "SECONDS")]
     pub follow_cooldown: Option<u32>,
+    /// Scaling: how often services with bounds of the number of shards are looked at; 0: never
+    #[arg(long, value_name = "SECONDS")]
+    pub scale_interval: Option<u32>,
+    /// Scaling: shards are split when the busiest one uses at least this part of a core
+    #[arg(long, value_name = "PERCENT")]
+    pub split_percent: Option<u32>,
+    /// Scaling: looks in a row that show it
+    #[arg(long, value_name = "COUNT")]
+    pub split_rounds: Option<u32>,
+    /// Scaling: shards are merged when each would use at most this part of a core afterwards
+    #[arg(long, value_name = "PERCENT")]
+    pub merge_percent: Option<u32>,
+    /// Scaling: looks in a row that show it
+    #[arg(long, value_name = "COUNT")]
+    pub merge_rounds: Option<u32>,
+    /// Scaling: how long a service stays after its number of shards has changed
+    #[arg(long, value_name = "SECONDS")]
+    pub scale_cooldown: Option<u32>,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -124,6 +142,12 @@ fn request(args: &Orchestrator) -> OrchestratorRequest {
         ("followHorizonS", args.follow_horizon),
         ("followMoveJoules", args.follow_move_joules),
         ("followCooldownS", args.follow_cooldown),
+        ("scaleIntervalS", args.scale_interval),
+        ("splitPercent", args.split_percent),
+        ("splitRounds", args.split_rounds),
+        ("mergePercent", args.merge_percent),
+        ("mergeRounds", args.merge_rounds),
+        ("scaleCooldownS", args.scale_cooldown),
     ];
     let given = numbers.into_iter();
     let given = given.filter_map(|(name, value)| Some((name.to_string(), value?)));
@@ -210,11 +234,17 @@ mod tests {
             "--follow-horizon=15",
             "--follow-move-joules=16",
             "--follow-cooldown=17",
+            "--scale-interval=18",
+            "--split-percent=19",
+            "--split-rounds=20",
+            "--merge-percent=21",
+            "--merge-rounds=22",
+            "--scale-cooldown=23",
         ];
         let request = request(&Words::parse_from(words).args);
         assert_eq!(request.mode, Some(OrchestratorMode::DryRun));
         let numbers = OrchestratorSettings::default().numbers();
         let values = numbers.map(|(name, _, _)| request.numbers[name]);
-        assert_eq!(values.to_vec(), (1..=17).collect::<Vec<u32>>());
+        assert_eq!(values.to_vec(), (1..=23).collect::<Vec<u32>>());
     }
 }
