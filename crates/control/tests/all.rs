@@ -22,6 +22,7 @@ mod reshard;
 mod restore_faults;
 mod rollback;
 mod scale;
+mod scaling;
 mod script;
 mod scripts;
 mod silence;

@@ -88,7 +88,11 @@ impl ProductController {
         let mut control = Control::new(CLUSTER, setup.topology.clone());
         control.format = Format::NEWEST;
         control.apply(&Command::SetOrchestrator {
-            settings: setup.settings,
+            // The simulated services keep their number of shards.
+            settings: OrchestratorSettings {
+                scale_interval_s: 0,
+                ..setup.settings
+            },
             at: START,
         })?;
         for node in setup.topology.nodes() {

@@ -94,6 +94,24 @@ pub struct Orchestrator {
     /// Following: how long an application stays after it was moved, before it is moved to save energy
     #[arg(long, value_name = "SECONDS")]
     pub follow_cooldown: Option<u32>,
+    /// Scaling: how often services with bounds of the number of shards are looked at; 0: never
+    #[arg(long, value_name = "SECONDS")]
+    pub scale_interval: Option<u32>,
+    /// Scaling: shards are split when the busiest one uses at least this part of a core
+    #[arg(long, value_name = "PERCENT")]
+    pub split_percent: Option<u32>,
+    /// Scaling: looks in a row that show it
+    #[arg(long, value_name = "COUNT")]
+    pub split_rounds: Option<u32>,
+    /// Scaling: shards are merged when each would use at most this part of a core afterwards
+    #[arg(long, value_name = "PERCENT")]
+    pub merge_percent: Option<u32>,
+    /// Scaling: looks in a row that show it
+    #[arg(long, value_name = "COUNT")]
+    pub merge_rounds: Option<u32>,
+    /// Scaling: how long a service stays after its number of shards has changed
+    #[arg(long, value_name = "SECONDS")]
+    pub scale_cooldown: Option<u32>,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -133,6 +151,12 @@ fn request(args: &Orchestrator) -> OrchestratorRequest {
         ("followHorizonS", args.follow_horizon),
         ("followMoveJoules", args.follow_move_joules),
         ("followCooldownS", args.follow_cooldown),
+        ("scaleIntervalS", args.scale_interval),
+        ("splitPercent", args.split_percent),
+        ("splitRounds", args.split_rounds),
+        ("mergePercent", args.merge_percent),
+        ("mergeRounds", args.merge_rounds),
+        ("scaleCooldownS", args.scale_cooldown),
     ];
     let given = numbers.into_iter();
     let given = given.filter_map(|(name, value)| Some((name.to_string(), value?)));
@@ -221,11 +245,17 @@ mod tests {
             "--follow-horizon=17",
             "--follow-move-joules=18",
             "--follow-cooldown=19",
+            "--scale-interval=20",
+            "--split-percent=21",
+            "--split-rounds=22",
+            "--merge-percent=23",
+            "--merge-rounds=24",
+            "--scale-cooldown=25",
         ];
         let request = request(&Words::parse_from(words).args);
         assert_eq!(request.mode, Some(OrchestratorMode::DryRun));
         let numbers = OrchestratorSettings::default().numbers();
         let values = numbers.map(|(name, _, _)| request.numbers[name]);
-        assert_eq!(values.to_vec(), (1..=19).collect::<Vec<u32>>());
+        assert_eq!(values.to_vec(), (1..=25).collect::<Vec<u32>>());
     }
 }

@@ -9,7 +9,7 @@ use super::budget::Budget;
 use super::following::{Seen, is_whole};
 use crate::command::CommandError;
 use crate::limits::SPLIT_SKEW_MAX;
-use crate::orchestration::{Act, Decided, cooldown};
+use crate::orchestration::{Act, Decided, Displaced, cooldown};
 use crate::state::{AppState, Control};
 use e3_model::orchestrator::{Cause, OrchestratorMode, OrchestratorSettings};
 use e3_model::{AppId, Nanos, NodeId, ServiceId, ShardKey, Timestamp};
@@ -214,7 +214,7 @@ fn load(
 ) -> Option<Load> {
     let orchestration = &control.orchestration;
     let is_it = |key: ShardKey| key.app == app.plan.id && key.service == service;
-    let is_away = |d: &crate::orchestration::Displaced| {
+    let is_away = |d: &Displaced| {
         let shard = app.shard(d.key);
         shard.is_some_and(|s| s.primary != d.home) || now < orchestration.rests_until(d)
     };

@@ -197,7 +197,7 @@ impl Cluster {
             panic!("{command:?}");
         };
         let applied = self.script.ok(command.clone());
-        if decided.act == Act::Follow {
+        if matches!(decided.act, Act::Follow | Act::Split | Act::Merge) {
             return;
         }
         if let (Applied::Moving(_), Some(key)) = (applied, decided.key) {
@@ -220,7 +220,11 @@ impl Cluster {
             *self.asked.entry(*app).or_default() += requests;
         }
         for (key, work) in &self.work {
-            let primary = self.script.shard(*key).primary;
+            let app = &self.script.control.apps[&key.app];
+            // Shards that were merged do nothing more.
+            let Some(primary) = app.shard(*key).map(|s| s.primary) else {
+                continue;
+            };
             let done = self.done.entry((primary, *key)).or_default();
             done.0 += work.requests;
             done.1 += work.requests * work.execution_us * 1_000;

@@ -55,7 +55,13 @@ impl ServiceDetails {
             ("Service", s.name.clone()),
             (
                 "Shards",
-                format!("{}, {} replicas each{}", s.shards, s.replicas, scaled(s)),
+                format!(
+                    "{}{}, {} replicas each{}",
+                    s.shards,
+                    bounds(s),
+                    s.replicas,
+                    scaled(s)
+                ),
             ),
             ("Primaries on", primaries(s)),
             (
@@ -94,6 +100,11 @@ impl ServiceDetails {
 }
 
 /// That the number of replicas is not the manifest's, if so.
+fn bounds(s: &ServiceView) -> String {
+    let bounds = s.shard_bounds;
+    bounds.map_or_else(String::new, |b| format!(" ({b} by load)"))
+}
+
 fn scaled(s: &ServiceView) -> String {
     let manifest = s.replicas_in_manifest;
     manifest.map_or_else(String::new, |n| format!(" (scaled; the manifest says {n})"))
