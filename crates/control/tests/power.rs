@@ -100,8 +100,14 @@ fn the_instance_with_the_fewest_bytes_for_a_watt_leaves_first() {
     c.run(3);
     cap(&mut c, &server("s1"), Some(150));
     c.run(20);
-    assert_eq!(last(&c).instance.as_deref(), Some("two-services/back/1"));
-    assert_eq!(last(&c).figures["movedBytes"], 1 << 20);
+    let first = c.decisions().remove(0);
+    assert_eq!(
+        first.instance.as_deref(),
+        Some("two-services/back/1"),
+        "{:?}",
+        c.decisions()
+    );
+    assert_eq!(first.figures["movedBytes"], 1 << 20);
 }
 
 #[test]
@@ -241,8 +247,8 @@ fn a_smartnic_is_emptied_since_a_part_of_it_frees_nothing() {
 #[test]
 fn a_lost_node_is_no_destination_and_its_power_is_not_counted() {
     let mut c = hot();
-    // The server's other node, and one whole server.
-    for node in [1, 4, 5].map(NodeId) {
+    // The server's other node, and the SmartNIC of another.
+    for node in [1, 5].map(NodeId) {
         c.silent.push(node);
         c.script.lose(node);
         c.script.settle();
@@ -252,9 +258,9 @@ fn a_lost_node_is_no_destination_and_its_power_is_not_counted() {
     c.run(30);
     let moved = last(&c);
     assert_eq!(moved.kind, K::OrchestratorPower, "{moved:?}");
-    assert!(moved.to.as_deref().is_some_and(|to| to.starts_with("s2")));
+    let lost = [Some("s1-nic0"), Some("s3-nic0")];
+    assert!(!lost.contains(&moved.to.as_deref()), "{moved:?}");
     assert!(watts(&c, &server("s1")) <= 135.0);
-    assert_eq!(watts(&c, &server("s3")), 98.0);
     c.script.check();
 }
 
@@ -313,14 +319,14 @@ fn what_a_meter_shows_counts_and_is_called_measured() {
 fn a_deployment_respects_a_cap_and_names_it() {
     let mut c = cluster();
     for name in ["s1", "s2", "s3"] {
-        cap(&mut c, &server(name), Some(119));
+        cap(&mut c, &server(name), Some(105));
     }
     let text = script::APP.replace("two-services", "more");
-    let text = text.replace("cpu: 0.5", "cpu: 4");
+    let text = text.replace("memory: 64Mi", "memory: 5Gi");
     let refused = c.script.deploy_manifest(&text).unwrap_err().to_string();
     assert!(refused.contains("fits on no node"), "{refused}");
     assert!(
-        refused.contains("of its power cap of 119 W are left"),
+        refused.contains("of its power cap of 105 W are left"),
         "{refused}"
     );
     assert!(refused.contains("W are missing"), "{refused}");
