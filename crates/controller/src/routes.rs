@@ -19,7 +19,7 @@ const DEPLOY: Access = Access::Role(AccessRole::Deploy);
 const ADMIN: Access = Access::Role(AccessRole::Admin);
 
 /// All routes. What is not in this table is refused, whatever the router says.
-pub static ROUTES: [Route; 53] = [
+pub static ROUTES: [Route; 55] = [
     route(
         Open,
         ("get", "/healthz"),
