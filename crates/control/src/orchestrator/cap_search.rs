@@ -290,7 +290,7 @@ impl Search<'_> {
     }
 
     /// Whether a node can take an instance: what is reserved there, what it is busy with, and the caps. Gives the
-    /// watts that it adds there to what this domain draws, and to what the cluster draws.
+    /// watts that the move adds to what this domain draws, and to what the server of that node draws.
     fn takes(
         &self,
         picture: &Picture<'_>,
@@ -326,16 +326,13 @@ impl Search<'_> {
                 holds(picture, &after, cluster, watched, 1)?;
             }
         }
-        let watts = |p: &Picture<'_>| {
-            let nodes = [cluster.server_of(to).to_vec()];
-            p.drawn(cluster, &nodes).map(|d| d.watts)
+        let added_w = |servers: &[Vec<NodeId>]| {
+            let watts = |p: &Picture<'_>| p.drawn(cluster, servers).map(|d| d.watts);
+            Some(watts(&after)? - watts(picture)?)
         };
-        let (Some(after_w), Some(before_w)) = (watts(&after), watts(picture)) else {
-            return Err("its load is not known".into());
-        };
-        let added_w = after_w - before_w;
-        let here_w = if self.domain().has(to) { added_w } else { 0.0 };
-        Ok((here_w, added_w))
+        let there = [cluster.server_of(to).to_vec()];
+        let added = added_w(&self.domain().servers).zip(added_w(&there));
+        added.ok_or_else(|| "its load is not known".into())
     }
 }
 
