@@ -100,8 +100,14 @@ fn the_instance_with_the_fewest_bytes_for_a_watt_leaves_first() {
     c.run(3);
     cap(&mut c, &server("s1"), Some(150));
     c.run(20);
-    assert_eq!(last(&c).instance.as_deref(), Some("two-services/back/1"));
-    assert_eq!(last(&c).figures["movedBytes"], 1 << 20);
+    let first = c.decisions().remove(0);
+    assert_eq!(
+        first.instance.as_deref(),
+        Some("two-services/back/1"),
+        "{:?}",
+        c.decisions()
+    );
+    assert_eq!(first.figures["movedBytes"], 1 << 20);
 }
 
 #[test]
@@ -172,21 +178,25 @@ fn a_cap_that_cannot_be_kept_is_told_and_nothing_flaps() {
         cap(&mut c, &server(name), Some(98));
     }
     cap(&mut c, &server("s1"), Some(100));
-    let before = c.primary(KEY);
     c.run(600);
-    let stuck: Vec<Event> = c.decisions();
-    assert!(
-        stuck.iter().all(|e| e.kind == K::OrchestratorStuck),
-        "{stuck:?}"
-    );
-    // Ever less often: after 15 s, 30 s, 60 s, 120 s and 240 s.
+    // To the SmartNIC of the server, which draws less than the host; then there is nothing left to do.
+    let (moved, stuck): (Vec<Event>, Vec<Event>) = c
+        .decisions()
+        .into_iter()
+        .partition(|e| e.kind == K::OrchestratorPower);
+    assert_eq!(moved.len(), 2, "{moved:?}");
+    assert!(stuck.iter().all(|e| e.kind == K::OrchestratorStuck));
+    // Ever less often.
     assert!((4..=7).contains(&stuck.len()), "{}", stuck.len());
-    let why = &stuck[0].why;
-    let begins = "power cap: server s1 draws 159.2 W (modelled), 59.2 W above its cap of 100 W, for 5 rounds; nothing can move (two-services/back/0: ";
+    let why = &stuck.last().unwrap().why;
+    let begins =
+        "power cap: server s1 draws 118.4 W (modelled), 18.4 W above its cap of 100 W, for";
     assert!(why.starts_with(begins), "{why}");
-    assert!(why.contains("power cap of 98 W"), "{why}");
-    assert_eq!(stuck[0].figures["powerMilliwatts"], 159_193);
-    assert_eq!(c.primary(KEY), before);
+    assert!(
+        why.contains("nothing can move (two-services/back/"),
+        "{why}"
+    );
+    assert_eq!(stuck[0].figures["capMilliwatts"], 100_000);
     c.script.check();
 }
 
@@ -241,8 +251,8 @@ fn a_smartnic_is_emptied_since_a_part_of_it_frees_nothing() {
 #[test]
 fn a_lost_node_is_no_destination_and_its_power_is_not_counted() {
     let mut c = hot();
-    // The server's other node, and one whole server.
-    for node in [1, 4, 5].map(NodeId) {
+    // The server's other node, and the SmartNIC of another.
+    for node in [1, 5].map(NodeId) {
         c.silent.push(node);
         c.script.lose(node);
         c.script.settle();
@@ -252,9 +262,9 @@ fn a_lost_node_is_no_destination_and_its_power_is_not_counted() {
     c.run(30);
     let moved = last(&c);
     assert_eq!(moved.kind, K::OrchestratorPower, "{moved:?}");
-    assert!(moved.to.as_deref().is_some_and(|to| to.starts_with("s2")));
+    let lost = [Some("s1-nic0"), Some("s3-nic0")];
+    assert!(!lost.contains(&moved.to.as_deref()), "{moved:?}");
     assert!(watts(&c, &server("s1")) <= 135.0);
-    assert_eq!(watts(&c, &server("s3")), 98.0);
     c.script.check();
 }
 
@@ -313,14 +323,14 @@ fn what_a_meter_shows_counts_and_is_called_measured() {
 fn a_deployment_respects_a_cap_and_names_it() {
     let mut c = cluster();
     for name in ["s1", "s2", "s3"] {
-        cap(&mut c, &server(name), Some(119));
+        cap(&mut c, &server(name), Some(105));
     }
     let text = script::APP.replace("two-services", "more");
-    let text = text.replace("cpu: 0.5", "cpu: 4");
+    let text = text.replace("memory: 64Mi", "memory: 5Gi");
     let refused = c.script.deploy_manifest(&text).unwrap_err().to_string();
     assert!(refused.contains("fits on no node"), "{refused}");
     assert!(
-        refused.contains("of its power cap of 119 W are left"),
+        refused.contains("of its power cap of 105 W are left"),
         "{refused}"
     );
     assert!(refused.contains("W are missing"), "{refused}");

@@ -151,12 +151,23 @@ pub(crate) fn check(
 ) -> Result<(), Misfit> {
     check_hard(request, cluster, ask, id)?;
     check_memory(request, cluster, ask, id)?;
-    let node = cluster.node(id);
-    let demand = request.demand(ask.service, ask.role, node.kind);
+    let demand = request.demand(ask.service, ask.role, cluster.node(id).kind);
     // Before what an operator may accept to be exceeded.
     if let Some(misfit) = cluster.power_misfit(id, &demand) {
         return Err(misfit);
     }
+    check_load(request, cluster, ask, id)
+}
+
+/// Checks cores, bandwidth and outstanding requests.
+pub(crate) fn check_load(
+    request: &Request<'_>,
+    cluster: &Cluster,
+    ask: Ask<'_>,
+    id: NodeId,
+) -> Result<(), Misfit> {
+    let node = cluster.node(id);
+    let demand = request.demand(ask.service, ask.role, node.kind);
     if let Some((need, bound)) = one_core(request, node.kind, ask)
         && need > bound + ROUNDING
     {

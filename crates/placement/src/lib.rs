@@ -52,7 +52,7 @@ pub use placers::{
 pub use request::{Demand, KindCost, Preference, Request, Reservation};
 
 use e3_model::plan::Role;
-use e3_model::{NodeId, ServiceId, ShardId};
+use e3_model::{NodeId, PowerDomain, ServiceId, ShardId};
 use fit::Ask;
 use search::{KIND_FIRST, Search};
 
@@ -142,6 +142,27 @@ pub fn fits_fully(
     others: &[NodeId],
 ) -> Result<(), Misfit> {
     fit::check(request, cluster, Ask::new(service, role, others), to)
+}
+
+/// As [`fits_fully`] for a primary, but what is reserved may exceed the power cap of this server or rack: the
+/// instance leaves another node of it, so that it draws less.
+pub fn fits_within(
+    request: &Request<'_>,
+    cluster: &Cluster,
+    service: ServiceId,
+    to: NodeId,
+    others: &[NodeId],
+    domain: &PowerDomain,
+) -> Result<(), Misfit> {
+    let ask = Ask::new(service, Role::Primary, others);
+    match fit::check(request, cluster, ask, to) {
+        Err(Misfit::Power {
+            bound: PowerBound::Cap,
+            what,
+            ..
+        }) if what == domain.to_string() => fit::check_load(request, cluster, ask, to),
+        checked => checked,
+    }
 }
 
 fn search<'a>(request: &'a Request<'a>, cluster: &'a Cluster) -> Search<'a> {

@@ -13,7 +13,10 @@ use crate::state::Control;
 use e3_model::plan::Role;
 use e3_model::{NodeId, NodeKind, ShardKey};
 use e3_placement::limits::REJECTED_MAX;
-use e3_placement::{Cluster, fits_fully, pick_primary};
+use e3_placement::{Cluster, fits_within, pick_primary};
+
+/// Nodes of a rack that are looked at as destinations within it.
+const INSIDE_MAX: usize = 64;
 
 /// A primary that may leave.
 #[derive(Clone, Copy, Debug)]
@@ -162,7 +165,7 @@ impl Search<'_> {
     }
 
     /// The destination that draws least, of the nodes of the same server and the one that the placer would
-    /// choose elsewhere. Notes the move.
+    /// choose outside; if there is none, of all nodes within. Notes the move.
     fn destination(
         &self,
         picture: &mut Picture<'_>,
@@ -181,8 +184,18 @@ impl Search<'_> {
                 Err(why) => reject(&mut rejected, to, why),
             }
         }
-        let far = self.placed(picture, cluster, leaving, moving, &mut rejected);
-        options.extend(far);
+        options.extend(self.placed(picture, cluster, leaving, moving, &mut rejected));
+        if options.is_empty() {
+            for to in self.domain().nodes().take(INSIDE_MAX) {
+                if to == leaving.from {
+                    continue;
+                }
+                match self.takes(picture, cluster, leaving, moving, to) {
+                    Ok((here_w, all_w)) => options.push((here_w, all_w, to)),
+                    Err(why) => reject(&mut rejected, to, why),
+                }
+            }
+        }
         let least = |a: &&(f64, f64, NodeId), b: &&(f64, f64, NodeId)| {
             a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
         };
@@ -199,7 +212,7 @@ impl Search<'_> {
         Ok(to)
     }
 
-    /// Where the placer would put an instance outside of the domain; if that is nowhere, within it.
+    /// Where the placer would put an instance outside of the domain.
     fn placed(
         &self,
         picture: &Picture<'_>,
@@ -208,28 +221,29 @@ impl Search<'_> {
         moving: &Moving<'_>,
         rejected: &mut Vec<(NodeId, String)>,
     ) -> Option<(f64, f64, NodeId)> {
-        for outside in [true, false] {
-            let mut excluded = Vec::new();
-            for (at, watched) in self.watched.iter().enumerate() {
-                let is_full = at != self.at
-                    && !watched.has(leaving.from)
-                    && has_no_headroom(picture, cluster, watched);
-                if is_full || (at == self.at && outside) {
-                    watched
-                        .nodes()
-                        .for_each(|n| exclude(cluster, &mut excluded, n));
-                }
+        let mut excluded = Vec::new();
+        for (at, watched) in self.watched.iter().enumerate() {
+            let is_other = at != self.at && !watched.has(leaving.from);
+            if is_other && has_no_headroom(picture, cluster, watched) {
+                let (domain, cap_w) = (&watched.domain, watched.cap_w);
+                let why = format!("{domain} has no headroom under its power cap of {cap_w:.0} W");
+                watched
+                    .nodes()
+                    .take(1)
+                    .for_each(|n| reject(rejected, n, why.clone()));
+            } else if at != self.at {
+                continue;
             }
-            exclude(cluster, &mut excluded, leaving.from);
-            let found = self.pick(picture, cluster, leaving, moving, (&mut excluded, rejected));
-            for (node, was_drained) in excluded.into_iter().rev() {
-                cluster.set_drained(node, was_drained);
-            }
-            if found.is_some() || self.domain().servers.len() == 1 {
-                return found;
-            }
+            watched
+                .nodes()
+                .for_each(|n| exclude(cluster, &mut excluded, n));
         }
-        None
+        exclude(cluster, &mut excluded, leaving.from);
+        let found = self.pick(picture, cluster, leaving, moving, (&mut excluded, rejected));
+        for (node, was_drained) in excluded.into_iter().rev() {
+            cluster.set_drained(node, was_drained);
+        }
+        found
     }
 
     fn pick(
@@ -276,7 +290,7 @@ impl Search<'_> {
     }
 
     /// Whether a node can take an instance: what is reserved there, what it is busy with, and the caps. Gives the
-    /// watts that it adds there to what this domain draws, and to what the cluster draws.
+    /// watts that the move adds to what this domain draws, and to what the server of that node draws.
     fn takes(
         &self,
         picture: &Picture<'_>,
@@ -288,7 +302,8 @@ impl Search<'_> {
         let others = &moving.shard.backups;
         let service = leaving.key.service;
         let request = &moving.request;
-        fits_fully(request, cluster, service, Role::Primary, to, others)
+        let domain = &self.domain().domain;
+        fits_within(request, cluster, service, to, others, domain)
             .map_err(|misfit| misfit.to_string())?;
         let step = Step {
             leaving: *leaving,
@@ -311,16 +326,13 @@ impl Search<'_> {
                 holds(picture, &after, cluster, watched, 1)?;
             }
         }
-        let watts = |p: &Picture<'_>| {
-            let nodes = [cluster.server_of(to).to_vec()];
-            p.drawn(cluster, &nodes).map(|d| d.watts)
+        let added_w = |servers: &[Vec<NodeId>]| {
+            let watts = |p: &Picture<'_>| p.drawn(cluster, servers).map(|d| d.watts);
+            Some(watts(&after)? - watts(picture)?)
         };
-        let (Some(after_w), Some(before_w)) = (watts(&after), watts(picture)) else {
-            return Err("its load is not known".into());
-        };
-        let added_w = after_w - before_w;
-        let here_w = if self.domain().has(to) { added_w } else { 0.0 };
-        Ok((here_w, added_w))
+        let there = [cluster.server_of(to).to_vec()];
+        let added = added_w(&self.domain().servers).zip(added_w(&there));
+        added.ok_or_else(|| "its load is not known".into())
     }
 }
 

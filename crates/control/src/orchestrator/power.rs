@@ -125,7 +125,7 @@ impl Picture<'_> {
             sum.servers += 1;
             sum.servers_measured += u32::from(measured.is_some());
             // What moves change is modelled in any case.
-            sum.watts += measured.unwrap_or(before_w) + after_w - before_w;
+            sum.watts += measured.unwrap_or(before_w) + (after_w - before_w);
         }
         Some(sum)
     }
