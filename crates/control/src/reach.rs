@@ -13,6 +13,8 @@ pub(crate) struct Ways {
     said: BTreeMap<NodeId, BTreeSet<NodeId>>,
     /// Nodes that are cut off from most of the others, while some nodes are not.
     isolated: BTreeSet<NodeId>,
+    /// Nodes whose clocks are wrong, while those of others are not.
+    wrong: BTreeSet<NodeId>,
 }
 
 impl Ways {
@@ -23,12 +25,16 @@ impl Ways {
         is_up: &dyn Fn(NodeId) -> bool,
         mut said: BTreeMap<NodeId, BTreeSet<NodeId>>,
     ) -> Ways {
+        // A node that names itself has a wrong clock: it serves nobody.
+        let wrong = said.iter().filter(|(node, of)| of.contains(node));
+        let wrong: BTreeSet<NodeId> = wrong.map(|(node, _)| *node).collect();
         for (node, of) in &mut said {
             of.retain(|other| other != node && is_up(*other));
         }
         let mut ways = Ways {
             said,
             isolated: BTreeSet::new(),
+            wrong: BTreeSet::new(),
         };
         let cuts = |n: NodeId| ways.said[&n].iter().filter(|o| ways.says(**o, n)).count();
         let most = |n: &NodeId| cuts(*n) * 2 > up - 1;
@@ -39,6 +45,11 @@ impl Ways {
             if up > 2 {
                 ways.said.clear();
             }
+        }
+        // If all clocks are wrong, no other node would serve either.
+        if wrong.len() < up {
+            ways.isolated.extend(&wrong);
+            ways.wrong = wrong;
         }
         ways
     }
@@ -64,9 +75,12 @@ impl Ways {
         self.said.get(&node).is_some_and(|of| of.contains(&peer))
     }
 
-    /// Nodes that a node says it cannot reach. Each says at once all that it misses, so that two ends
+    /// Nodes that a node says it cannot reach; one whose clock is wrong reaches nobody. Each says at once all that it misses, so that two ends
     /// of a cut can be compared as soon as both have reported, whoever else has.
     fn count(&self, node: NodeId) -> usize {
+        if self.wrong.contains(&node) {
+            return usize::MAX;
+        }
         self.said.get(&node).map_or(0, BTreeSet::len)
     }
 

@@ -46,6 +46,29 @@ fn a_primary_that_reaches_nobody_is_replaced_by_a_backup_that_does() {
     }
 }
 
+/// As many nodes miss the one as the other, so the count of cut ways does not decide.
+#[test]
+fn a_primary_whose_clock_is_wrong_is_replaced_by_its_backup() {
+    for first in [true, false] {
+        let mut s = Script::filled();
+        let before = s.shard(KEY);
+        let (primary, backup) = (before.primary, before.backups[0]);
+        let wrong = BTreeSet::from([primary, backup]);
+        if first {
+            s.cut(primary, &wrong);
+        }
+        s.cut(backup, &BTreeSet::from([primary]));
+        if !first {
+            s.cut(primary, &wrong);
+        }
+        assert_eq!(s.shard(KEY).primary, backup, "{first}");
+        s.settle();
+        assert_ne!(s.shard(KEY).backups, [primary], "it serves nobody");
+        assert_eq!(s.state_lost(), 0);
+        s.check();
+    }
+}
+
 /// A server lost its power: whom its last peer misses says nothing, and gets nothing.
 #[test]
 fn a_primary_that_misses_dead_nodes_keeps_its_shards() {

@@ -87,7 +87,9 @@ impl Core {
                     .heard(n.id, incarnation)
                     .map(|at| now.since(at).as_millis()),
                 unreachable: member.map_or_else(Vec::new, |m| {
-                    m.unreachable.iter().map(|n| self.node_name(*n)).collect()
+                    // One that names itself has a wrong clock.
+                    let others = m.unreachable.iter().filter(|other| **other != n.id);
+                    others.map(|n| self.node_name(*n)).collect()
                 }),
                 plan_version: self.applied_version(n.id, report),
                 instances: shards().filter(|s| s.role(n.id).is_some()).count() as u32,

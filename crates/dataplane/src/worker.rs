@@ -415,9 +415,14 @@ impl Worker {
         self.timers.next().unwrap_or(Timestamp::MAX)
     }
 
-    /// Peers that could be reached, there and back, and cannot now.
+    /// Peers that could be reached, there and back, and cannot now. A node whose clock is wrong serves
+    /// nobody, and names itself too.
     pub fn unreachable(&self) -> Vec<NodeId> {
-        self.reach.unreachable()
+        let mut unreachable = self.reach.unreachable();
+        if self.is_clock_off() {
+            unreachable.push(self.world.config.node);
+        }
+        unreachable
     }
 
     /// Notes that the node's memory is used up, and how much it is, or that it is not.

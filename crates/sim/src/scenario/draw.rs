@@ -82,11 +82,20 @@ fn bad_versions(scenario: &mut Scenario) {
     }
     for _ in 0..1 + random.below(2) {
         let app = random.index(scenario.apps.len());
+        let at_ms = 1_000 + random.below(FAULTS_MS - 2_000);
+        let starts = random.one_in(2);
         scenario.script.push(Act {
-            at_ms: 1_000 + random.below(FAULTS_MS - 2_000),
+            at_ms,
             for_ms: 1_000,
-            fault: Fault::BadVersion(app, random.one_in(2)),
+            fault: Fault::BadVersion(app, starts),
         });
+        let clients = scenario
+            .clients
+            .iter_mut()
+            .filter(|c| c.app == app && starts);
+        for client in clients {
+            client.is_keyed &= !known::may_expire_between_attempts(&scenario.apps[app], client);
+        }
     }
 }
 
