@@ -239,8 +239,9 @@ impl Search<'_> {
                 .for_each(|n| exclude(cluster, &mut excluded, n));
         }
         exclude(cluster, &mut excluded, leaving.from);
-        let found = self.pick(picture, cluster, leaving, moving, (&mut excluded, rejected));
-        for (node, was_drained) in excluded.into_iter().rev() {
+        let mut tried = Tried { excluded, rejected };
+        let found = self.pick(picture, cluster, leaving, moving, &mut tried);
+        for (node, was_drained) in tried.excluded.into_iter().rev() {
             cluster.set_drained(node, was_drained);
         }
         found
@@ -252,8 +253,9 @@ impl Search<'_> {
         cluster: &mut Cluster,
         leaving: &Leaving,
         moving: &Moving<'_>,
-        (excluded, rejected): (&mut Vec<(NodeId, bool)>, &mut Vec<(NodeId, String)>),
+        tried: &mut Tried<'_>,
     ) -> Option<(f64, f64, NodeId)> {
+        let Tried { excluded, rejected } = tried;
         let (service, number) = (leaving.key.service, leaving.key.shard);
         let request = &moving.request;
         let parents = picture
@@ -362,6 +364,14 @@ pub(super) fn holds(
 fn has_no_headroom(picture: &Picture<'_>, cluster: &Cluster, watched: &Watched) -> bool {
     let drawn = picture.drawn(cluster, &watched.servers);
     drawn.is_none_or(|d| d.watts > watched.target_w(picture.seen.settings, 1))
+}
+
+/// What the search for a destination has tried.
+struct Tried<'r> {
+    /// Nodes that the placer does not look at any more, and whether they were drained before.
+    excluded: Vec<(NodeId, bool)>,
+    /// Nodes that cannot take the instance, and why.
+    rejected: &'r mut Vec<(NodeId, String)>,
 }
 
 fn exclude(cluster: &mut Cluster, excluded: &mut Vec<(NodeId, bool)>, node: NodeId) {
