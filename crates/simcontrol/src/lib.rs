@@ -14,8 +14,7 @@ use e3_model::orchestrator::{OrchestratorMode, OrchestratorSettings};
 use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::timing::{HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT};
 use e3_model::{
-    AppId, Application, Format, Formats, Nanos, NodeId, PowerDomain, Profile, ShardKey, Timestamp,
-    Topology,
+    AppId, Application, Format, Formats, Nanos, NodeId, Profile, ShardKey, Timestamp, Topology,
 };
 use e3_perfsim::{Action, Controller, Heartbeat, InstanceCount, Outcome};
 use e3_placement::Placement;
@@ -150,18 +149,6 @@ impl ProductController {
             state_lost: self.control.apps[&self.app].state_lost,
             events: events.collect(),
         }
-    }
-
-    /// Sets the power cap of a server or a rack, or removes it.
-    pub fn set_power_cap(
-        &mut self,
-        domain: &PowerDomain,
-        cap_w: Option<u32>,
-    ) -> Result<(), CommandError> {
-        let domain = domain.clone();
-        self.control
-            .apply(&Command::SetPowerCap { domain, cap_w })?;
-        Ok(())
     }
 
     /// The state machine, for tests.

@@ -3,7 +3,7 @@
 use e3_model::document::{parse_application, parse_profile, parse_topology};
 use e3_model::event::EventKind;
 use e3_model::orchestrator::{OrchestratorMode, OrchestratorSettings};
-use e3_model::{Application, Nanos, NodeId, PowerDomain, Profile, Topology};
+use e3_model::{Application, Nanos, NodeId, Profile, Topology};
 use e3_perfsim::{Failing, Fault, Input, Load, Options, Report, Run, Simulator, Steering};
 use e3_placement::{Cluster, Placement, Request, by_name};
 use e3_power::IdleServers;
@@ -33,7 +33,6 @@ struct Scene {
     profiles: BTreeMap<String, Profile>,
     placement: Placement,
     options: Options,
-    power_cap: Option<(PowerDomain, u32)>,
 }
 
 fn profile(name: &str, host_us: u32, nic_us: u32) -> (String, Profile) {
@@ -59,7 +58,6 @@ impl Scene {
             topology,
             profiles,
             options: Options::default(),
-            power_cap: None,
         }
     }
 
@@ -75,9 +73,6 @@ impl Scene {
             },
         })
         .unwrap();
-        if let Some((domain, cap_w)) = &self.power_cap {
-            controller.set_power_cap(domain, Some(*cap_w)).unwrap();
-        }
         let input = Input {
             app: &self.app,
             profiles: &self.profiles,
@@ -166,26 +161,6 @@ fn the_orchestrator_relieves_a_smartnic_that_nicfirst_has_overloaded() {
     assert!(last.in_flight < 100, "{last:?}");
     adds_up(&off);
     adds_up(&on);
-}
-
-#[test]
-fn under_a_power_cap_the_simulated_power_settles_under_it() {
-    let mut scene = Scene::new("hosts-only");
-    scene.options.idle_servers = IdleServers::On;
-    let rate = 20_000.0;
-    let (free, _) = scene.run(rate, 20, OrchestratorMode::On);
-    let before_w = free.timeline.last().unwrap().watts;
-    let cap_w = (before_w - 6.0).floor() as u32;
-    scene.power_cap = Some((PowerDomain::Rack("rack0".into()), cap_w));
-    let (capped, summary) = scene.run(rate, 90, OrchestratorMode::On);
-    assert!(
-        count(&summary, EventKind::OrchestratorPower) >= 1,
-        "{before_w} {cap_w} {summary:?}"
-    );
-    let settled = &capped.timeline[capped.timeline.len() * 2 / 3..];
-    let above = settled.iter().find(|step| step.watts > f64::from(cap_w));
-    assert!(above.is_none(), "{before_w} {cap_w} {above:?} {summary:?}");
-    adds_up(&capped);
 }
 
 #[test]

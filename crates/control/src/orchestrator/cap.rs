@@ -8,8 +8,8 @@
 use super::budget::Budget;
 use super::cap_search::{Leaving, Search, Shed};
 use super::following::Seen;
+use super::moving::Moving;
 use super::power::{Drawn, MeterReading, Meters, Picture};
-use super::relief::Moving;
 use super::round::Round;
 use crate::limits::{POWER_CANDIDATES_MAX, POWER_LOOK_INTERVAL};
 use crate::orchestration::{Act, CPU_PERMILLE, Decided, cooldown};
@@ -97,7 +97,7 @@ impl Capping {
             .collect();
         for (domain, cap_w) in self.caps.iter() {
             let known = before.remove(&domain);
-            // Another cap begins anew: what was not possible under the last one may be now.
+            // The counts of another cap say nothing about this one.
             let same = known.filter(|w| w.cap_w == f64::from(cap_w));
             self.watched.push(Watched {
                 servers: servers_of(&control.topology, &domain),

@@ -4,8 +4,8 @@
 use super::budget::Budget;
 use super::cap::{Watched, kind, milliwatts};
 use super::cap_search::holds;
+use super::moving::Moving;
 use super::power::Picture;
-use super::relief::Moving;
 use super::round::Round;
 use super::watch::has_room;
 use crate::limits::POWER_FREED_MIN_W;

@@ -5,8 +5,8 @@
 
 use super::cap::{Watched, kind};
 use super::following::Seen;
+use super::moving::Moving;
 use super::power::Picture;
-use super::relief::Moving;
 use super::watch::{InstanceWatch, has_room};
 use crate::limits::{DESTINATIONS_MAX, MOVE_BYTES_MIN, POWER_FREED_MIN_W};
 use crate::state::Control;

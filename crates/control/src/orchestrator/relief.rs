@@ -2,59 +2,14 @@
 //! E3 (USENIX ATC 2019), 3.4, and otherwise where the placer would put it.
 
 use super::Orchestrator;
+use super::moving::Moving;
 use super::watch::has_room;
 use crate::limits::DESTINATIONS_MAX;
 use crate::state::Control;
-use e3_model::plan::{Role, ShardPlan};
-use e3_model::{NodeId, NodeKind, ShardKey, Timestamp};
+use e3_model::plan::Role;
+use e3_model::{NodeId, NodeKind, Timestamp};
 use e3_placement::limits::REJECTED_MAX;
-use e3_placement::{Cluster, Misfit, Request, fits_fully, pick_primary};
-
-/// An instance that is to move.
-pub(super) struct Moving<'a> {
-    pub(super) key: ShardKey,
-    pub(super) shard: &'a ShardPlan,
-    pub(super) request: Request<'a>,
-    /// Thousandths of a core that it uses where it is.
-    pub(super) cpu_permille: u64,
-}
-
-impl<'a> Moving<'a> {
-    /// An instance whose primary is on `from` and may move now.
-    pub(super) fn new(
-        control: &'a Control,
-        key: ShardKey,
-        from: NodeId,
-        cpu_permille: u64,
-    ) -> Option<Moving<'a>> {
-        let app = control.apps.get(&key.app)?;
-        let shard = app.shard(key).filter(|s| s.primary == from)?;
-        let is_settled = shard.joining.is_empty() && shard.leaving.is_empty() && !shard.frozen;
-        let moves = app.migrations.iter().any(|m| m.key == key);
-        let stalled = control.stalled.contains(&key);
-        let changes = app.is_resharding(key) || app.is_restoring(key) || app.is_orphan(shard);
-        if !is_settled || moves || stalled || changes || !control.is_up(from) {
-            return None;
-        }
-        Some(Moving {
-            key,
-            shard,
-            request: Request::new(&app.plan.app, &app.profiles),
-            cpu_permille,
-        })
-    }
-
-    /// Thousandths of a core that it would use on another kind of node.
-    pub(super) fn cpu_permille_on(&self, here: NodeKind, there: NodeKind) -> u64 {
-        let factor = |kind| self.request.cost(self.key.service, kind).factor;
-        let scaled = self.cpu_permille as f64 * factor(there) / factor(here).max(f64::MIN_POSITIVE);
-        scaled.round() as u64
-    }
-
-    fn others(&self) -> &[NodeId] {
-        &self.shard.backups
-    }
-}
+use e3_placement::{Cluster, Misfit, fits_fully, pick_primary};
 
 impl Orchestrator {
     /// A destination for an instance on a SmartNIC. If there is none: why not, by node.
@@ -108,7 +63,7 @@ impl Orchestrator {
             control.primaries_of_parent(moving.key.app, &moving.request, moving.key.service);
         for _ in 0..DESTINATIONS_MAX {
             let (service, number) = (moving.key.service, moving.key.shard);
-            let backups = moving.others();
+            let backups = &moving.shard.backups;
             let picked = pick_primary(&moving.request, cluster, service, number, &parents, backups);
             let decision = match picked {
                 Ok(decision) => decision,
@@ -148,7 +103,7 @@ impl Orchestrator {
         (from, to): (NodeId, NodeId),
     ) -> Result<(), String> {
         let service = moving.key.service;
-        let others = moving.others();
+        let others = &moving.shard.backups;
         let fits: Result<(), Misfit> =
             fits_fully(&moving.request, cluster, service, Role::Primary, to, others);
         fits.map_err(|misfit| misfit.to_string())?;

@@ -1,7 +1,7 @@
 //! The way back: an instance that was moved away returns when its load has fallen and its SmartNIC can
 //! hold it with a margin.
 
-use super::relief::Moving;
+use super::moving::Moving;
 use super::round::Round;
 use super::watch::NodeWatch;
 use super::{Budget, Orchestrator};

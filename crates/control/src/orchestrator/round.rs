@@ -2,7 +2,7 @@
 //! taken. They are changed in the state's own index and taken back at the end: a copy of the index of
 //! 250,000 nodes would take longer than all decisions.
 
-use super::relief::Moving;
+use super::moving::Moving;
 use crate::state::Control;
 use e3_model::NodeId;
 use e3_model::plan::Role;
