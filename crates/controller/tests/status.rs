@@ -440,10 +440,10 @@ fn a_dry_run_answers_as_deploying_does_and_changes_nothing() {
             "app.yaml: instance front/0 primary fits on no node: it asks for 1000.00 cores",
         ),
         (
-            "cpu: 0.5",
-            "cpu: 11.99",
+            "memory: 64Mi",
+            "memory: 33Gi",
             422,
-            "app.yaml: instance back/1 primary fits on no node",
+            "fits on no node: it asks for 33Gi of memory",
         ),
         ("replicas: 2", "replicas: 4", 422, "need 4 fault domains"),
         (
