@@ -117,7 +117,12 @@ impl Control {
                     continue;
                 }
                 let parent = app.shard(app.plan.key_of(service, parent));
-                for (node, role) in copies(parent.expect("every shard is there")) {
+                let parent = parent.expect("every shard is there");
+                // The shards of one that waits for a place wait as it does.
+                if app.is_orphan(parent) {
+                    continue;
+                }
+                for (node, role) in copies(parent) {
                     if let Err(misfit) = fits(&request, cluster, service, role, node, &[]) {
                         return Some((child, node, misfit));
                     }
@@ -264,8 +269,22 @@ impl AppState {
         let (before, others): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|s| s.service == service);
         let view = 1 + before.iter().map(|s| s.view).max().unwrap_or_default();
-        let after = (0..split.after).map(|shard| child(&before, split, ShardId(shard), view));
+        let is_placed = |s: &&ShardPlan| !self.orphans.contains(&s.id());
+        let children = (0..split.after).map(|shard| {
+            let parents = split.parents(ShardId(shard));
+            let parents = &before[usize::from(parents.start)..usize::from(parents.end)];
+            let placed = parents.iter().find(is_placed);
+            let first = placed.unwrap_or(&parents[0]);
+            let mut after = child(first, parents, ShardId(shard), view);
+            if placed.is_none() {
+                after.incarnation = first.incarnation;
+            }
+            (after, placed.is_none())
+        });
+        let (after, waits): (Vec<_>, Vec<_>) = children.unzip();
         self.orphans.retain(|(s, _)| *s != service);
+        let waiting = after.iter().zip(waits).filter(|(_, waits)| *waits);
+        self.orphans.extend(waiting.map(|(shard, _)| shard.id()));
         let mut shards: Vec<ShardPlan> = others.into_iter().chain(after).collect();
         shards.sort_by_key(ShardPlan::id);
         self.plan.shards = shards;
@@ -301,11 +320,8 @@ impl AppState {
     }
 }
 
-/// A shard after the change, where those are that it is made of.
-fn child(before: &[ShardPlan], split: Split, shard: ShardId, view: u32) -> ShardPlan {
-    let parents = split.parents(shard);
-    let parents = &before[usize::from(parents.start)..usize::from(parents.end)];
-    let first = &parents[0];
+/// A shard after the change, made of these, where the first of them is that has a place.
+fn child(first: &ShardPlan, parents: &[ShardPlan], shard: ShardId, view: u32) -> ShardPlan {
     ShardPlan {
         shard,
         view,

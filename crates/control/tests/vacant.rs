@@ -3,7 +3,7 @@
 use crate::script::{AT, KEY, NODES, Script};
 use e3_control::limits::LOSSES_MAX;
 use e3_control::{Command, CommandError, Loss};
-use e3_model::plan::{NodeEvent, NodeHello};
+use e3_model::plan::{NodeEvent, NodeHello, Role};
 use e3_model::{Address, AppId, Nanos, NodeId, ServiceId, ShardId, ShardKey};
 
 /// Two services without state.
@@ -112,6 +112,37 @@ fn a_shard_that_may_go_nowhere_waits_in_one_view() {
     s.cut_ways(&[]);
     let after = s.shard(FRONT);
     assert_eq!((after.primary, after.view), (node, orphan.view + 1));
+    s.check();
+}
+
+#[test]
+fn a_shard_that_waits_for_a_place_is_split_and_merged_without_one() {
+    let pinned = STATELESS.replacen(
+        "module: front.wasm",
+        "module: front.wasm\n      pin: {node: s2-host}",
+        1,
+    );
+    let mut s = stateless(&pinned);
+    let node = s.shard(FRONT).primary;
+    s.lose(node);
+    s.ok(Command::Drain { node });
+    s.hear(node);
+    let fronts = |s: &Script| {
+        let all = s.shards().into_iter();
+        let fronts = all.filter(|shard| shard.service == FRONT.service);
+        fronts.map(|f| f.role(node)).collect::<Vec<_>>()
+    };
+    for shards in [2, 4, 1, 2] {
+        s.ok(Command::Reshard {
+            app: FRONT.app,
+            service: FRONT.service,
+            shards,
+        });
+        assert_eq!(fronts(&s), vec![None; usize::from(shards)]);
+        s.check();
+    }
+    s.ok(Command::Resume { node });
+    assert_eq!(fronts(&s), vec![Some(Role::Primary); 2]);
     s.check();
 }
 

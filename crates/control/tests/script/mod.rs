@@ -399,7 +399,11 @@ fn check_views(before: &Control, after: &Control) {
         let Some(new_app) = after.apps.get(id) else {
             continue;
         };
-        for (old, new) in old_app.plan.shards.iter().zip(&new_app.plan.shards) {
+        for old in &old_app.plan.shards {
+            let mut shards = new_app.plan.shards.iter();
+            let Some(new) = shards.find(|new| new.id() == old.id()) else {
+                continue;
+            };
             let is_same = (old.primary, &old.backups, &old.joining, old.frozen)
                 == (new.primary, &new.backups, &new.joining, new.frozen)
                 && old_app.is_orphan(old) == new_app.is_orphan(new);

@@ -2,7 +2,8 @@
 //! whose process is dead, and adds servers. What the cluster has is read from the controller's state, since
 //! a power cut may hide from the operator that a command was stored.
 //!
-//! A removal that has begun ends after the healing at the latest, or the controller says why it cannot.
+//! A removal that has begun ends after the healing at the latest, or the controller says why it cannot, or
+//! the operator gives it up since services need the node.
 
 use super::Run;
 use super::controller::ControllerProcess;
@@ -135,12 +136,24 @@ impl Run<'_> {
         due.retain(|node| !self.agents.is_up(*node));
         due.extend(&self.members.removing);
         for node in due {
-            let command = Command::RemoveNode { node: NodeId(node) };
-            self.controller.execute(self.cluster.now, &command);
+            if self.leaves_enough(node) {
+                let command = Command::RemoveNode { node: NodeId(node) };
+                self.controller.execute(self.cluster.now, &command);
+            }
         }
         let topology = self.controller.control.topology.clone();
         let removing = &mut self.members.removing;
         removing.retain(|node| topology.node(NodeId(*node)).is_some());
+    }
+
+    /// Whether the services can serve without a node: one that refuses requests while it has no backup
+    /// needs two servers.
+    fn leaves_enough(&self, node: u32) -> bool {
+        let nodes = self.controller.control.topology.nodes();
+        let others = nodes.filter(|n| n.id.0 != node).map(|n| n.server);
+        let mut services = self.scenario.apps.iter().flat_map(|app| &app.services);
+        let needed = if services.any(|s| s.refuses_alone) { 2 } else { 1 };
+        others.collect::<BTreeSet<_>>().len() >= needed
     }
 
     /// The nodes that are drained so that they can be removed.
@@ -174,10 +187,12 @@ impl Run<'_> {
             let id = NodeId(node);
             let left = control.undrained(id);
             let has_no_room = |stays: &Stays| matches!(stays, Stays::NoRoom(_));
-            let is_stuck = match drained(&node) {
-                true => !left.is_empty() && left.iter().all(|u| has_no_room(&u.stays)),
-                false => control.check_drain(id).is_err() || control.topology.nodes_count() == 1,
-            };
+            let is_stuck = !self.leaves_enough(node)
+                || if drained(&node) {
+                    !left.is_empty() && left.iter().all(|u| has_no_room(&u.stays))
+                } else {
+                    control.check_drain(id).is_err()
+                };
             // A cluster that still has the format before cannot remove nodes.
             if !is_stuck && self.is_raised() {
                 self.members.stuck.remove(&node);
