@@ -75,8 +75,9 @@ impl Ways {
         self.said.get(&node).is_some_and(|of| of.contains(&peer))
     }
 
-    /// Nodes that a node says it cannot reach; one whose clock is wrong reaches nobody. Each says at once all that it misses, so that two ends
-    /// of a cut can be compared as soon as both have reported, whoever else has.
+    /// Nodes that a node says it cannot reach; one whose clock is wrong reaches nobody. Each says at once
+    /// all that it misses, so that two ends of a cut can be compared as soon as both have reported, whoever
+    /// else has.
     fn count(&self, node: NodeId) -> usize {
         if self.wrong.contains(&node) {
             return usize::MAX;

@@ -11,6 +11,7 @@ mod operate;
 mod orchestrator;
 mod placers;
 mod plans;
+mod power;
 mod secrets;
 mod status;
 mod tokens;

@@ -184,6 +184,7 @@ fn table(report: &DemoReport<'_>, ran: &Ran, instances: &[InstanceView], paint: 
     );
     load_report::load(&mut text, paint, &ran.load);
     load_report::ledger(&mut text, paint, &ran.load);
+    load_report::findings(&mut text, paint, &ran.load);
     report::places(
         &mut text,
         paint,
