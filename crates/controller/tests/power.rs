@@ -2,8 +2,8 @@
 
 use crate::common::{APP, Controller, NODES, free_port};
 use e3_model::api::{ErrorView, PowerView};
-use e3_model::event::EventKind;
-use e3_model::{Event, PowerDomain};
+use e3_model::event::{Event, EventKind};
+use e3_model::PowerDomain;
 use serde_json::json;
 
 fn server() -> PowerDomain {
