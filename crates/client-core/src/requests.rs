@@ -32,6 +32,8 @@ struct Pending {
     last_refusal: Option<Reply>,
     /// Where the last attempt went.
     to: Option<Address>,
+    /// The node of the last attempt that did not go to the shard's.
+    around: Option<Address>,
     backoff: Backoff,
     timer: Timestamp,
 }
@@ -172,6 +174,7 @@ impl Requests {
             refused: BTreeSet::new(),
             last_refusal: None,
             to: None,
+            around: None,
             backoff: Backoff::default(),
             timer: now,
         };
@@ -239,14 +242,20 @@ impl Requests {
         }
     }
 
-    /// Where to try next: the shard's node if that has changed, else the node after the last one.
-    fn other_node(&self, seq: u64) -> Option<Address> {
-        let p = &self.pending[&seq];
-        let route = self.routes.of(&p.operation).filter(|to| Some(*to) != p.to);
+    /// Where to try next: every other time the shard's node, otherwise each node in turn. What is known
+    /// of the shard may be old, so that any one node may be the only one that can help.
+    fn other_node(&mut self, seq: u64) -> Option<Address> {
+        let p = self.pending.get_mut(&seq).expect("pending");
+        let route = self.routes.of(&p.operation);
         let its_turn = self.routes.nodes.len() == 1 || p.attempts.is_multiple_of(2);
-        route
-            .filter(|_| its_turn)
-            .or_else(|| self.routes.after(p.to))
+        if its_turn && route.is_some() && route != p.to {
+            return route;
+        }
+        p.around = self.routes.after(p.around.or(p.to));
+        if p.around == route {
+            p.around = self.routes.after(p.around);
+        }
+        p.around
     }
 
     /// Removes a request that has its outcome.

@@ -1,9 +1,9 @@
 //! Power caps over the API: who may set them, what is refused, and that they survive a kill.
 
 use crate::common::{APP, Controller, NODES, free_port};
+use e3_model::PowerDomain;
 use e3_model::api::{ErrorView, PowerView};
 use e3_model::event::{Event, EventKind};
-use e3_model::PowerDomain;
 use serde_json::json;
 
 fn server() -> PowerDomain {

@@ -57,9 +57,11 @@ struct Answer {
 /// `e3 call`.
 pub fn run(args: &Call, settings: &Settings) -> Result<(), Failure> {
     let requests = requests(args)?;
-    let endpoints = Client::connect(settings)?.endpoints(&args.app)?;
+    let (client, app) = (Client::connect(settings)?, args.app.clone());
+    let endpoints = client.endpoints(&app)?;
     let failed = |e: ClientError| Failure::new(Exit::Unexpected, e);
-    let mut sender = Sender::new(&endpoints, None).map_err(failed)?;
+    let refresh = move || client.endpoints(&app).ok();
+    let mut sender = Sender::new(&endpoints, Some(Box::new(refresh))).map_err(failed)?;
     let mut all_done = true;
     for (key, payload) in requests {
         let completed = sender.call(&key, &payload, args.timeout.into());

@@ -332,3 +332,16 @@ fn a_keyed_request_keeps_its_identity_and_gets_more_time() {
     );
     assert!(matches!(r.poll_event(), Some(Event::Duplicate(d)) if d.seq == second));
 }
+
+/// The shard's node and the one after it have ended, and nobody tells the client.
+#[test]
+fn every_node_is_tried() {
+    let mut r = requests();
+    submit(&mut r);
+    let mut tried = Vec::new();
+    while let Some(now) = r.next_deadline() {
+        tried.extend(sent(&mut r).into_iter().map(|(to, _)| to));
+        r.on_timer(now);
+    }
+    assert_eq!(tried[..6], [2, 3, 2, 1, 2, 3], "{tried:?}");
+}

@@ -152,7 +152,11 @@ impl Run<'_> {
         let nodes = self.controller.control.topology.nodes();
         let others = nodes.filter(|n| n.id.0 != node).map(|n| n.server);
         let mut services = self.scenario.apps.iter().flat_map(|app| &app.services);
-        let needed = if services.any(|s| s.refuses_alone) { 2 } else { 1 };
+        let needed = if services.any(|s| s.refuses_alone) {
+            2
+        } else {
+            1
+        };
         others.collect::<BTreeSet<_>>().len() >= needed
     }
 
