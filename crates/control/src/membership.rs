@@ -110,12 +110,16 @@ impl Membership {
             .map(|h| h.last.at)
     }
 
-    /// Whether every member has been heard since the start, or has had the time for it. Before that
-    /// nothing should be decided: nodes may have seen decisions that the log lacks.
+    /// Whether every member has been heard since the start, or has had the time for it while this
+    /// process listened. Before that nothing should be decided: nodes may have seen decisions that the
+    /// log lacks.
     pub fn is_settled(&self, now: Timestamp, control: &Control) -> bool {
         let mut up = control.members.iter().filter(|(_, m)| m.up);
-        now.since(self.started.at) > START_GRACE
-            || up.all(|(n, m)| self.heard(*n, m.incarnation).is_some())
+        let is_listening = now.since(self.now.at) <= TURN_GAP_MAX;
+        let had_gap = self.listening != self.started;
+        let had_time = now.since(self.started.at) > START_GRACE
+            && (!had_gap || now.since(self.listening.at) > self.timeout);
+        is_listening && had_time || up.all(|(n, m)| self.heard(*n, m.incarnation).is_some())
     }
 
     /// Whether a node's process has been silent for too long.

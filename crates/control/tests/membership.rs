@@ -62,12 +62,30 @@ fn a_start_is_settled_when_all_are_heard_or_had_the_time() {
     let mut l = Listener::new();
     let begin = l.now;
     assert!(!l.is_settled(begin));
+    l.turns(begin + START_GRACE, &[]);
     assert!(!l.is_settled(begin + START_GRACE));
     assert!(l.is_settled(begin + START_GRACE + TICK));
+
+    let mut l = Listener::new();
     l.beat(A);
     assert!(!l.is_settled(begin));
     l.beat(B);
     assert!(l.is_settled(begin));
+
+    // A process that was paused heard nothing meanwhile.
+    let mut l = Listener::new();
+    let paused_until = begin + START_GRACE * 3;
+    assert!(!l.is_settled(paused_until));
+    l.turns(paused_until, &[]);
+    l.now = paused_until;
+    assert!(l.is_settled(paused_until));
+    l.now = paused_until + START_GRACE * 3;
+    assert!(!l.is_settled(l.now), "before the turn");
+    l.turn();
+    assert!(!l.is_settled(l.now), "after the turn");
+    l.turns(l.now + TIMEOUT, &[]);
+    assert!(!l.is_settled(l.now));
+    assert!(l.is_settled(l.now + TICK));
 
     // A node that is down is not waited for.
     let mut l = Listener::new();

@@ -212,7 +212,7 @@ impl ControllerProcess {
     pub(super) fn can_decide(&self, now: Timestamp) -> bool {
         let is_older = self.older_since.is_some();
         let is_settled = self.membership.is_settled(now, &self.control);
-        self.is_up && self.torn.is_none() && !is_older && is_settled
+        self.hears() && self.torn.is_none() && !is_older && is_settled
     }
 
     /// Stores and applies a command; None if it is refused or cannot be stored.

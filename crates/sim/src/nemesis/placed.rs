@@ -2,7 +2,7 @@
 //! removing a node.
 
 use e3_control::{Command, Control};
-use e3_model::{NodeId, ShardKey};
+use e3_model::{NodeId, ShardId, ShardKey};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What nodes that are drained or cordoned have before a command.
@@ -30,7 +30,8 @@ impl Placed {
         let nodes = self.by_node.iter().filter(|(node, _)| is_out(node));
         for (node, before) in nodes {
             let now = placed(control, *node);
-            if let Some(key) = now.difference(before).next() {
+            let mut new = now.difference(before);
+            if let Some(key) = new.find(|key| !is_made_of(control, **key, before)) {
                 let shard = control.apps[&key.app].shard(*key);
                 return Some(format!(
                     "{key} is placed on {node}, which is out of service, by {command:?}: {shard:?}"
@@ -48,6 +49,21 @@ fn placed(control: &Control, node: NodeId) -> BTreeSet<ShardKey> {
         shard.is_some_and(|s| s.keeps(node))
     });
     keys.into_iter().collect()
+}
+
+/// Whether a shard has just been made, by a split or merge, of one that was there.
+fn is_made_of(control: &Control, key: ShardKey, before: &BTreeSet<ShardKey>) -> bool {
+    let app = &control.apps[&key.app];
+    let era = app.shard(key).map(|s| s.era);
+    let mut changes = app.plan.resharded.iter();
+    changes.any(|r| {
+        let shards = r.split.parents(key.shard);
+        r.service == key.service
+            && Some(r.era) == era
+            && shards
+                .map(ShardId)
+                .any(|shard| before.contains(&ShardKey { shard, ..key }))
+    })
 }
 
 fn lost(control: &Control) -> u64 {
