@@ -12,6 +12,7 @@ use e3_model::{Address, Format, Formats, Nanos, Token};
 use e3_wire::heartbeat::{self, Heartbeat};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const TOPOLOGY: &str = include_str!("../../../../topologies/3x-type1.yaml");
@@ -101,11 +102,20 @@ fn controller_process() {
     }
 }
 
+/// An address that nothing uses. Its port is outside the range from which the system takes ports, so
+/// that no other test gets it while a controller is down.
 pub fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 20_000;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id() * 97 + TAKEN.fetch_add(1, Ordering::Relaxed);
+        let port = (FIRST + number % COUNT) as u16;
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
+            return address;
+        }
+    }
 }
 
 impl Controller {
