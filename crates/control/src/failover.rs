@@ -24,40 +24,10 @@ impl Control {
         hello: &NodeHello,
         at: Timestamp,
     ) -> Result<Applied, CommandError> {
+        let id = self.check_hello(hello)?;
         let topology = self.topology.clone();
-        let found = {
-            let index = self.index();
-            let id = index.cluster.named(&hello.name);
-            id.and_then(|id| Some((id, index.hardware(&topology, id)?)))
-        };
-        let Some((id, node)) = found else {
-            if self.removed.values().any(|name| *name == hello.name) {
-                return Err(CommandError::Removed(hello.name.clone()));
-            }
-            let known = topology.nodes().map(|n| n.node.name.clone()).collect();
-            return Err(CommandError::NoNode {
-                name: hello.name.clone(),
-                known,
-            });
-        };
-        if let Some(on_disk) = &hello.on_disk
-            && on_disk.cluster != self.cluster
-        {
-            return Err(CommandError::OtherCluster {
-                node: hello.name.clone(),
-                found: on_disk.cluster,
-                expected: self.cluster,
-            });
-        }
-        self.check_damage(id, hello)?;
-        if !hello.formats.include(self.format) {
-            return Err(CommandError::Format {
-                node: hello.name.clone(),
-                release: hello.release.clone(),
-                formats: hello.formats,
-                active: self.format,
-            });
-        }
+        let node = self.index().hardware(&topology, id);
+        let node = node.expect("it was found");
         self.now = self.now.max(at);
         let exited = self.members.get(&id).map_or(0, |m| m.exited);
         let incarnation = match self.members.get(&id) {
@@ -84,15 +54,7 @@ impl Control {
             exited,
             unreachable: BTreeSet::new(),
         };
-        let cut: Vec<NodeId> = self.index().cut.iter().copied().collect();
-        for node in cut {
-            let other = self.members.get(&node);
-            if other.is_some_and(|m| m.unreachable.contains(&id))
-                && let Some(other) = self.members.get_mut(&node)
-            {
-                other.unreachable.remove(&id);
-            }
-        }
+        self.forget_unreachable(id);
         if self
             .members
             .get(&id)
@@ -119,6 +81,54 @@ impl Control {
             port_gbps: node.port_capacity_gbps(),
             relay: node.relay,
         }))
+    }
+
+    /// The node that a process is of, if it may join.
+    fn check_hello(&self, hello: &NodeHello) -> Result<NodeId, CommandError> {
+        let index = self.index();
+        let is_there = |id: &NodeId| index.hardware(&self.topology, *id).is_some();
+        let Some(id) = index.cluster.named(&hello.name).filter(is_there) else {
+            if self.removed.values().any(|name| *name == hello.name) {
+                return Err(CommandError::Removed(hello.name.clone()));
+            }
+            let nodes = self.topology.nodes();
+            return Err(CommandError::NoNode {
+                name: hello.name.clone(),
+                known: nodes.map(|n| n.node.name.clone()).collect(),
+            });
+        };
+        if let Some(on_disk) = &hello.on_disk
+            && on_disk.cluster != self.cluster
+        {
+            return Err(CommandError::OtherCluster {
+                node: hello.name.clone(),
+                found: on_disk.cluster,
+                expected: self.cluster,
+            });
+        }
+        self.check_damage(id, hello)?;
+        if !hello.formats.include(self.format) {
+            return Err(CommandError::Format {
+                node: hello.name.clone(),
+                release: hello.release.clone(),
+                formats: hello.formats,
+                active: self.format,
+            });
+        }
+        Ok(id)
+    }
+
+    /// No node has found yet that it cannot reach this one's new process.
+    fn forget_unreachable(&mut self, node: NodeId) {
+        let cut: Vec<NodeId> = self.index().cut.iter().copied().collect();
+        for other in cut {
+            let names = |m: &Member| m.unreachable.contains(&node);
+            if self.members.get(&other).is_some_and(names)
+                && let Some(other) = self.members.get_mut(&other)
+            {
+                other.unreachable.remove(&node);
+            }
+        }
     }
 
     /// A node whose journal is damaged joins without its copies. It may not while one of them is the last:

@@ -10,6 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use e3_control::{Applied, Command, CommandError, Control, PLACER_UNDECIDED, Placed, explain};
 use e3_http::Refusal;
 use e3_model::api::{DeployRequest, DeployResponse, RestoreRequest};
+use e3_model::backup::Restored;
 use e3_model::document::{check_fit, parse_application, parse_profile};
 use e3_model::plan::Release;
 use e3_model::{Application, Format, Profile};
@@ -105,7 +106,6 @@ impl Core {
         profiles: &BTreeMap<String, Profile>,
         q: &DeployRequest,
     ) -> Result<Vec<Placed>, Refusal> {
-        let unprocessable = |error: String| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error);
         let name = q.placer.as_deref();
         if self.control.app_named(&app.name).is_some() {
             return match name {
@@ -143,7 +143,38 @@ impl Core {
     }
 
     fn try_deploy(&mut self, q: &DeployRequest, dry_run: bool) -> Result<DeployResponse, Refusal> {
-        let unprocessable = |error: String| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error);
+        let sent = self.read(q)?;
+        self.check_values(&sent.app)?;
+        let restored = match &q.restore {
+            None => None,
+            Some(restore) => {
+                self.check_secrets(&sent.app, restore)?;
+                Some(self.restored(&sent.app, restore, dry_run)?)
+            }
+        };
+        let placed = self.place(&sent.app, &sent.profiles, q)?;
+        let command = sent.command(q.overcommit, restored, placed);
+        let mut after = self.control.clone();
+        let would = after.apply(&command).map_err(|e| refused(q, e))?;
+        let response = |applied: &Applied, control: &Control| {
+            let id = control.app_named(&sent.app.name);
+            let id = id.expect("it has been deployed");
+            DeployResponse {
+                app: sent.app.name.clone(),
+                changed: *applied != Applied::Nothing,
+                code_version: control.apps[&id].plan.code_version,
+                dry_run,
+            }
+        };
+        if dry_run {
+            return Ok(response(&would, &after));
+        }
+        let applied = self.carry_out(q, &sent, command)?;
+        Ok(response(&applied, &self.control))
+    }
+
+    /// Reads what a request brings, and checks that it fits together and the topology.
+    fn read(&self, q: &DeployRequest) -> Result<Sent, Refusal> {
         let mut app =
             parse_application(&q.file, &q.manifest).map_err(|e| unprocessable(e.to_string()))?;
         self.complete(&mut app);
@@ -178,62 +209,40 @@ impl Core {
         for asset in &app.spec.assets {
             assets.push((asset.name.clone(), decode(&q.assets, &asset.name)?));
         }
-        for secret in app.spec.secrets.iter().filter(|s| !s.generate) {
-            if !self.has_secret(&app.name, &secret.name) {
-                let error = format!("secret {:?} has no value", secret.name);
-                let hint = self.how_to_set(&app.name, &secret.name, "set it");
-                return Err(unprocessable(error).hint(hint));
-            }
-        }
-        let restored = match &q.restore {
-            None => None,
-            Some(restore) => {
-                self.check_secrets(&app, restore)?;
-                Some(self.restored(&app, restore, dry_run)?)
-            }
-        };
-        let placed = self.place(&app, &profiles, q)?;
-        let digests = |blobs: &[Vec<u8>]| blobs.iter().map(|b| digest(b)).collect();
-        let named = assets.iter().map(|(name, b)| (name.clone(), digest(b)));
-        let command = Command::Deploy {
-            app: Box::new(app.clone()),
-            modules: digests(&modules),
-            assets: named.collect(),
+        Ok(Sent {
+            app,
             profiles,
-            overcommit: q.overcommit,
-            restored,
-            placed,
+            modules,
+            assets,
+        })
+    }
+
+    /// Whether the secrets that operators set have values.
+    fn check_values(&self, app: &Application) -> Result<(), Refusal> {
+        let mut set = app.spec.secrets.iter().filter(|s| !s.generate);
+        let Some(secret) = set.find(|s| !self.has_secret(&app.name, &s.name)) else {
+            return Ok(());
         };
-        let refused = |e: &CommandError| match e {
-            CommandError::Admit(why) => Some(not_admitted(q, why)),
-            CommandError::Exists(_) => {
-                Some(Refusal::new(StatusCode::CONFLICT, e.to_string()).hint(EXISTS_HINT))
-            }
-            _ => None,
-        };
-        let mut after = self.control.clone();
-        let would = after
-            .apply(&command)
-            .map_err(|e| refused(&e).unwrap_or_else(|| ExecuteError::from(e).into()))?;
-        let response = |applied: &Applied, control: &Control| {
-            let id = control.app_named(&app.name);
-            let id = id.expect("it has been deployed");
-            DeployResponse {
-                app: app.name.clone(),
-                changed: *applied != Applied::Nothing,
-                code_version: control.apps[&id].plan.code_version,
-                dry_run,
-            }
-        };
-        if dry_run {
-            return Ok(response(&would, &after));
-        }
-        for blob in modules.iter().chain(assets.iter().map(|(_, bytes)| bytes)) {
+        let error = format!("secret {:?} has no value", secret.name);
+        let hint = self.how_to_set(&app.name, &secret.name, "set it");
+        Err(unprocessable(error).hint(hint))
+    }
+
+    /// Stores what was sent, then the commands. What nothing names is swept later.
+    fn carry_out(
+        &mut self,
+        q: &DeployRequest,
+        sent: &Sent,
+        command: Command,
+    ) -> Result<Applied, Refusal> {
+        let assets = sent.assets.iter().map(|(_, bytes)| bytes);
+        for blob in sent.modules.iter().chain(assets) {
             self.blobs.put(blob).map_err(not_stored)?;
         }
+        let app = &sent.app;
         let mut commands = Vec::new();
         if self.control.format >= Format::ACCESS {
-            let generated = self.generate_secrets(&app);
+            let generated = self.generate_secrets(app);
             commands = generated
                 .map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
         } else {
@@ -257,8 +266,52 @@ impl Core {
         if applied != Applied::Nothing {
             self.sweep();
         }
-        Ok(response(&applied, &self.control))
+        Ok(applied)
     }
+}
+
+/// What a request brings.
+struct Sent {
+    app: Application,
+    profiles: BTreeMap<String, Profile>,
+    /// By service.
+    modules: Vec<Vec<u8>>,
+    /// With their names.
+    assets: Vec<(String, Vec<u8>)>,
+}
+
+impl Sent {
+    fn command(
+        &self,
+        overcommit: bool,
+        restored: Option<Restored>,
+        placed: Vec<Placed>,
+    ) -> Command {
+        let named = self.assets.iter();
+        Command::Deploy {
+            app: Box::new(self.app.clone()),
+            modules: self.modules.iter().map(|b| digest(b)).collect(),
+            assets: named.map(|(name, b)| (name.clone(), digest(b))).collect(),
+            profiles: self.profiles.clone(),
+            overcommit,
+            restored,
+            placed,
+        }
+    }
+}
+
+fn refused(q: &DeployRequest, e: CommandError) -> Refusal {
+    match &e {
+        CommandError::Admit(why) => not_admitted(q, why),
+        CommandError::Exists(_) => {
+            Refusal::new(StatusCode::CONFLICT, e.to_string()).hint(EXISTS_HINT)
+        }
+        _ => ExecuteError::from(e).into(),
+    }
+}
+
+fn unprocessable(error: String) -> Refusal {
+    Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error)
 }
 
 fn not_admitted(q: &DeployRequest, why: &AdmitError) -> Refusal {

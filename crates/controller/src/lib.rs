@@ -5,6 +5,7 @@
 //! acknowledged; nodes and applications continue meanwhile.
 
 mod access;
+mod app_view;
 mod apps;
 mod audit;
 mod audit_route;

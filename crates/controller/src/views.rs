@@ -1,24 +1,17 @@
 //! The views of the API: desired state and reports together.
 
 use crate::core::Core;
-use crate::counters::{Totals, add};
-use crate::operate::rollback_view;
+use crate::counters::Totals;
 use crate::refusal::no_node;
-use crate::status::health;
 use axum::http::StatusCode;
 use e3_control::limits::PROGRESS_TIMEOUT;
-use e3_control::{
-    AppState, Cancelled, Command, CommandError, Loss, Migration, MoveOutcome, Moved, Phase,
-};
+use e3_control::{Cancelled, Command, CommandError, Migration, MoveOutcome, Moved, Phase};
 use e3_http::Refusal;
 use e3_model::api::*;
-use e3_model::application::Service;
 use e3_model::format::RELEASE;
 use e3_model::plan::{NodeReport, Role, ShardPlan};
 use e3_model::profile::Provenance;
-use e3_model::{AppId, NodeId, NodeKind, ServiceId, ShardId, ShardKey, Timestamp};
-use e3_placement::Request;
-use std::collections::BTreeMap;
+use e3_model::{AppId, NodeId, ServiceId, ShardId, ShardKey};
 use std::net::{Ipv6Addr, SocketAddr};
 
 fn address(a: e3_model::Address) -> String {
@@ -143,7 +136,7 @@ impl Core {
     }
 
     /// All replicas of a shard with their status.
-    fn replicas(&self, key: ShardKey, shard: &ShardPlan) -> Vec<InstanceView> {
+    pub(crate) fn replicas(&self, key: ShardKey, shard: &ShardPlan) -> Vec<InstanceView> {
         let nodes = [shard.primary]
             .into_iter()
             .chain(shard.backups.iter().chain(&shard.joining).copied());
@@ -223,139 +216,11 @@ impl Core {
         views
     }
 
-    pub(crate) fn app_views(&self) -> Vec<AppView> {
-        self.control
-            .apps
-            .keys()
-            .map(|id| self.app_view(*id, false))
-            .collect()
-    }
-
-    pub(crate) fn app_view(&self, id: AppId, whole: bool) -> AppView {
-        let state = &self.control.apps[&id];
-        let app = &state.plan.app;
-        let mut problems = Vec::new();
-        let (mut ready, mut dead_letters) = (0, 0);
-        let mut services = self.service_views(state);
-        for shard in &state.plan.shards {
-            let key = state.plan.key(shard);
-            let replicas = self.replicas(key, shard);
-            let service = &mut services[usize::from(shard.service.0)];
-            let running = |r: &&InstanceView| r.status == InstanceStatus::Running;
-            ready += replicas.iter().filter(running).count() as u32;
-            problems.extend(self.shard_problem(&replicas, service.replicas));
-            let primary = &replicas[0];
-            *service.nodes.entry(primary.node.clone()).or_default() += 1;
-            add(&mut service.handled, primary.handled);
-            add(&mut service.failed, primary.failed);
-            add(&mut service.dead_lettered, primary.dead_lettered);
-            add(&mut service.expired, primary.expired);
-            service.queue = service.queue.saturating_add(primary.queue);
-            add(&mut service.state_bytes, primary.memory_bytes);
-            service.state_bytes_max = service.state_bytes_max.max(primary.memory_bytes);
-            service.busy_seconds += primary.busy_seconds;
-            add(&mut service.dead_letters, primary.dead_letters);
-            add(&mut dead_letters, primary.dead_letters);
-            add(&mut service.timers, primary.timers);
-            if let Some(energy) = &mut service.energy {
-                energy.joules += self.counters.shard(key).joules;
-            }
-            if service.last_failure.is_none() {
-                service.last_failure.clone_from(&primary.last_failure);
-            }
-            if service.error.is_none() {
-                service.error = replicas.iter().find_map(|r| r.error.clone());
-            }
-        }
-        for s in &mut services {
-            if let Some(energy) = s.energy.as_mut().filter(|_| s.handled > 0) {
-                energy.joules_per_request = Some(energy.joules / s.handled as f64);
-            }
-        }
-        let is_ready = problems.is_empty();
-        let (dead_lettered_lately, _) = self.counters.dead_lettered_lately(self.clock.now(), id);
-        if let Some(problem) = self.dead_letter_problem(id) {
-            problems.insert(0, problem);
-        }
-        let (admitted, overloaded) = self.counters.ingress(id);
-        let placed = state.placed.iter().filter(|_| whole).map(|p| PlacedView {
-            instance: format!(
-                "{}/{} {}",
-                app.service(p.key.service).name,
-                p.key.shard,
-                if p.key.replica == 0 {
-                    "primary"
-                } else {
-                    "backup"
-                }
-            ),
-            node: self.node_name(p.node),
-            why: p.why.clone(),
-        });
-        let loss = |l: &Loss| LossView {
-            shard: self.shard_name(ShardKey {
-                app: id,
-                service: l.service,
-                shard: l.shard,
-            }),
-            at_unix_ms: l.at.since(Timestamp::ZERO).as_millis(),
-        };
-        let migrations = state.migrations.iter().filter(|_| whole);
-        let moves = state.moved.iter().filter(|_| whole);
-        AppView {
-            name: app.name.clone(),
-            id: id.0,
-            code_version: state.plan.code_version,
-            earlier_version: state.earlier().map(|r| r.code_version),
-            rollbacks: state.rollbacks.iter().map(rollback_view).collect(),
-            instances: app.instances(),
-            instances_ready: ready,
-            ready: is_ready,
-            health: health(is_ready, dead_lettered_lately),
-            problems,
-            waiting: self.waiting(state),
-            state_lost: state.state_lost,
-            losses: state.losses.iter().map(loss).collect(),
-            dead_letters,
-            dead_lettered_lately,
-            admitted,
-            overloaded,
-            modelled_joules_per_request: joules_per_request(&services, &app.spec.ingress),
-            services,
-            topics: if whole {
-                self.topic_views(state)
-            } else {
-                Vec::new()
-            },
-            subscriptions: if whole {
-                self.subscription_views(state)
-            } else {
-                Vec::new()
-            },
-            placed: placed.collect(),
-            migrations: migrations.map(|m| self.migration_view(m)).collect(),
-            moves: moves.map(|m| self.moved_view(m)).collect(),
-        }
-    }
-
     /// Whether a node's process sends heartbeats.
     pub(crate) fn is_heard(&self, node: NodeId) -> bool {
         let member = self.control.members.get(&node).filter(|m| m.up);
         let now = self.clock.now();
         member.is_some_and(|m| !self.membership.is_silent(now, node, m.incarnation))
-    }
-
-    /// The shards whose only copies are on silent nodes.
-    fn waiting(&self, state: &AppState) -> Vec<WaitingView> {
-        let view = |shard: &ShardPlan| {
-            let nodes = self.control.waits_for(state, shard);
-            (!nodes.is_empty()).then(|| WaitingView {
-                shard: self.shard_name(state.plan.key(shard)),
-                nodes: nodes.into_iter().map(|n| self.node_name(n)).collect(),
-                had_state: shard.filled,
-            })
-        };
-        state.plan.shards.iter().filter_map(view).collect()
     }
 
     /// The command that gives up the state of `app/service/shard`.
@@ -372,67 +237,7 @@ impl Core {
         Ok(Command::Forget { key, at })
     }
 
-    fn service_views(&self, state: &AppState) -> Vec<ServiceView> {
-        let request = Request::new(&state.plan.app, &state.profiles);
-        let view = |(id, s): (ServiceId, &Service)| {
-            let profile = state.profiles.get(s.profile());
-            let kinds = [NodeKind::Host, NodeKind::SmartNic];
-            let joules = kinds
-                .iter()
-                .filter_map(|k| Some((*k, request.cost(id, *k).joules?)));
-            let joules_by_kind: BTreeMap<NodeKind, f64> = joules.collect();
-            let energy = profile.filter(|_| !joules_by_kind.is_empty()).map(|p| {
-                let source = format!(
-                    "handled requests x service time x active power of a core, profile {:?} ({}: {})",
-                    p.name,
-                    p.spec.provenance.name(),
-                    p.spec.source
-                );
-                ServiceEnergyView {
-                    provenance: Provenance::Modelled,
-                    source,
-                    joules: 0.0,
-                    joules_per_request: None,
-                    joules_by_kind,
-                }
-            });
-            ServiceView {
-                name: s.name.clone(),
-                shards: s.shards,
-                shard_bounds: s.shard_bounds,
-                shards_wanted: (state.resharding.as_ref())
-                    .filter(|r| r.service == id)
-                    .map(|r| r.split.after),
-                replicas: s.replicas,
-                replicas_in_manifest: state.scaled.get(&id).copied(),
-                stateful: s.stateful,
-                on_disk: s.is_on_disk(),
-                state_bytes: 0,
-                state_bytes_max: 0,
-                quota_bytes: s.quota().0,
-                nodes: BTreeMap::new(),
-                handled: 0,
-                failed: 0,
-                dead_lettered: 0,
-                expired: 0,
-                busy_seconds: 0.0,
-                dead_letters: 0,
-                timers: 0,
-                queue: 0,
-                energy,
-                measured: self.counters.metering.service_view(state.plan.id, id),
-                error: None,
-                last_failure: None,
-            }
-        };
-        request
-            .services()
-            .zip(&state.plan.app.spec.services)
-            .map(view)
-            .collect()
-    }
-
-    fn migration_view(&self, m: &Migration) -> MigrationView {
+    pub(crate) fn migration_view(&self, m: &Migration) -> MigrationView {
         MigrationView {
             id: m.id,
             shard: self.shard_name(m.key),
@@ -446,7 +251,7 @@ impl Core {
         }
     }
 
-    fn moved_view(&self, m: &Moved) -> MigrationView {
+    pub(crate) fn moved_view(&self, m: &Moved) -> MigrationView {
         let (from, to) = (self.node_name(m.from), self.node_name(m.to));
         let (phase, reason) = match m.outcome {
             MoveOutcome::Done => (MovePhase::Done, None),
@@ -538,15 +343,4 @@ impl Core {
             cold: q.cold,
         })
     }
-}
-
-/// The modelled joules of a request through all services; None if one of them has no profile or no
-/// request was handled.
-fn joules_per_request(services: &[ServiceView], ingress: &str) -> Option<f64> {
-    let requests = services.iter().find(|s| s.name == ingress)?.handled;
-    let joules: Option<Vec<f64>> = services
-        .iter()
-        .map(|s| s.energy.as_ref().map(|e| e.joules))
-        .collect();
-    (requests > 0).then_some(joules?.iter().sum::<f64>() / requests as f64)
 }
