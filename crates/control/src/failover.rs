@@ -85,9 +85,12 @@ impl Control {
 
     /// The node that a process is of, if it may join.
     fn check_hello(&self, hello: &NodeHello) -> Result<NodeId, CommandError> {
-        let index = self.index();
-        let is_there = |id: &NodeId| index.hardware(&self.topology, *id).is_some();
-        let Some(id) = index.cluster.named(&hello.name).filter(is_there) else {
+        let found = {
+            let index = self.index();
+            let is_there = |id: &NodeId| index.hardware(&self.topology, *id).is_some();
+            index.cluster.named(&hello.name).filter(is_there)
+        };
+        let Some(id) = found else {
             if self.removed.values().any(|name| *name == hello.name) {
                 return Err(CommandError::Removed(hello.name.clone()));
             }

@@ -107,8 +107,11 @@ impl Streams {
         for node in wanted {
             let required = plan.backups.contains(&node);
             let link = stream_link(turn.cx, turn.shard, node);
+            // One that the controller may count on is not given up for a plan that does not name it.
+            let is_named = turn.cx.peers.contains_key(&node);
+            let is_same = |b: &Backup| b.link == link || (b.was_synced && !is_named);
             match self.backups.get_mut(&node) {
-                Some(backup) if backup.link == link => backup.required |= required,
+                Some(backup) if is_same(backup) => backup.required |= required,
                 None if required && is_new && (turn.shard.log.op > 0 || was_on_disk) => {
                     self.resume(turn, commit, link, node, epoch);
                 }
