@@ -10,7 +10,7 @@ use crate::command::{Applied, Command, CommandError};
 use crate::deliberate::{self, Fault};
 use crate::reach::Ways;
 use crate::state::{AppState, Control, Member};
-use crate::view::{take_out, take_over};
+use crate::view::{stand_apart, take_out, take_over};
 use e3_model::plan::{AppPlan, NodeHello, NodeWelcome, ShardPlan};
 use e3_model::{AppId, NodeId, ServiceId, ShardKey, Timestamp};
 use e3_placement::{Request, pick_backup, pick_primary};
@@ -360,6 +360,7 @@ impl Control {
         shard.backups.retain(|n| *n != backup);
         shard.backups.push(former);
         take_over(shard, backup, false);
+        stand_apart(shard, &servers);
         app.end_move(key, &servers, false, &|n| n == former);
         self.settle_all();
         Applied::Changed

@@ -4,7 +4,7 @@ use crate::deliberate::{self, Fault};
 use crate::migration::{Cancelled, Migration, MoveOutcome, drop_copy};
 use crate::reach::{Ways, to_leave};
 use crate::state::{AppState, Loss};
-use crate::view::{retire, take_out, take_over};
+use crate::view::{retire, stand_apart, take_out, take_over};
 use e3_model::plan::ShardPlan;
 use e3_model::{NodeId, ShardKey, Timestamp};
 use std::collections::BTreeSet;
@@ -98,6 +98,9 @@ impl AppState {
         } else {
             take_out(shard, off, up)
         };
+        if shard.primary != primary {
+            stand_apart(shard, servers);
+        }
         let key = self.plan.key(&self.plan.shards[at]);
         self.end_move(key, servers, !off(primary), off);
         if !has_copy {

@@ -45,6 +45,18 @@ pub(crate) fn retire(
     true
 }
 
+/// Keeps other copies off the server of a primary that has just taken over, in a view that has begun:
+/// it may have been leaving, and another copy have come to its server.
+pub(crate) fn stand_apart(shard: &mut ShardPlan, servers: &[usize]) {
+    let server = servers[shard.primary.index()];
+    let is_near = |n: &NodeId| servers[n.index()] == server;
+    shard.joining.retain(|n| !is_near(n));
+    let near: Vec<NodeId> = shard.staying().filter(is_near).collect();
+    for node in near {
+        leave(shard, node);
+    }
+}
+
 /// A former primary, which has what its successor has, becomes a backup that leaves.
 pub(crate) fn leave_as_former(shard: &mut ShardPlan, former: NodeId) {
     if !deliberate::is(Fault::CopyGivenUp) {

@@ -515,3 +515,39 @@ fn an_operator_gives_up_what_is_silent_but_not_a_copy_that_has_left() {
     s.settle();
     s.check();
 }
+
+/// A backup moves within its server, falls silent and leaves; then the primary falls silent too.
+#[test]
+fn a_copy_that_was_leaving_takes_over_without_another_on_its_server() {
+    let mut s = Script::filled();
+    let before = s.shard(KEY);
+    let (from, to) = (before.backups[0], NodeId(before.backups[0].0 ^ 1));
+    s.ok(Command::Migrate {
+        key: KEY,
+        from,
+        to,
+        cold: false,
+    });
+    s.lose(from);
+    assert_eq!(s.shard(KEY).joining, [to]);
+    s.hear(from);
+    s.lose(before.primary);
+    let after = s.shard(KEY);
+    assert_eq!((after.primary, after.joining), (from, vec![]));
+    s.check();
+}
+
+/// The primary's plan names a joining node that has fallen silent with it: commits wait for what the
+/// joining node may have told.
+#[test]
+fn a_joining_node_that_falls_silent_with_the_primary_keeps_its_part() {
+    let mut s = Script::filled();
+    let primary = s.shard(KEY).primary;
+    s.lose_and_leave(s.shard(KEY).backups[0]);
+    let joining = s.shard(KEY).joining[0];
+    s.lose_all(&[primary, joining]);
+    let waits = s.shard(KEY);
+    assert_eq!((waits.primary, waits.joining), (primary, vec![joining]));
+    assert!(s.control.plan_for(primary).peers.contains_key(&joining));
+    s.check();
+}
