@@ -163,7 +163,7 @@ impl Simulator {
         }
     }
 
-    /// The first answer of a simulator. One that does not answer in time is started anew: another
+    /// The first answer of a simulator. One that does not answer in time is started again: another
     /// process may have its port.
     fn read(programs: &[PathBuf; 2], has_dcmi: bool) -> Result<Reading, MeterError> {
         let deadline = Instant::now() + Duration::from_secs(120);
