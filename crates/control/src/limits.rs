@@ -66,6 +66,8 @@ pub const FOLLOW_RATES: usize = 3;
 /// How many times the mean the busiest shard of a service may use for a split to help: beyond that its load
 /// is in few keys, which more shards do not spread.
 pub const SPLIT_SKEW_MAX: u64 = 4;
+/// How busy a shard may make its destination at most, in percent of how busy the node is that it leaves.
+pub const SPREAD_BUSY_PERCENT_MAX: u64 = 80;
 /// Destinations that are looked at for one instance.
 pub const DESTINATIONS_MAX: usize = 8;
 

@@ -47,7 +47,10 @@ impl Control {
             }
             return Ok(applied);
         }
-        let moves = matches!(act, Act::Away | Act::Back | Act::Follow | Act::Shed);
+        let moves = matches!(
+            act,
+            Act::Away | Act::Back | Act::Follow | Act::Shed | Act::Spread
+        );
         let (Some(key), Some(to), true) = (key, decided.to, moves) else {
             self.now = self.now.max(at);
             return Ok(Applied::Changed);
@@ -55,15 +58,17 @@ impl Control {
         let applied = self.migrate(key, from, to, false)?;
         self.now = self.now.max(at);
         self.forget_returned();
+        let moved = Displaced {
+            key,
+            home: from,
+            at,
+            cpu_permille: decided.cpu_permille(),
+            repeats: 0,
+            shed: act == Act::Shed,
+        };
         match act {
-            Act::Away | Act::Shed => self.orchestration.on_away(Displaced {
-                key,
-                home: from,
-                at,
-                cpu_permille: decided.cpu_permille(),
-                repeats: 0,
-                shed: act == Act::Shed,
-            }),
+            Act::Away | Act::Shed => self.orchestration.on_away(moved),
+            Act::Spread => self.orchestration.on_spread(moved),
             Act::Follow => {
                 self.orchestration.displaced.retain(|d| d.key != key);
                 self.orchestration.on_follow(key.app, decided.cause, at);

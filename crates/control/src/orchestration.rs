@@ -19,6 +19,10 @@ pub struct Orchestration {
     /// Instances that it moved away from their SmartNIC or because of a power cap, and those that it has brought back lately.
     /// Invariant: ordered by key.
     pub(crate) displaced: Vec<Displaced>,
+    /// Shards of scaled services that it moved to another node since those on theirs were busy.
+    /// Invariant: ordered by key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) spread: Vec<Displaced>,
     /// By application that was moved because its load had changed: the last move.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) followed: BTreeMap<AppId, Followed>,
@@ -82,6 +86,8 @@ pub enum Act {
     Follow,
     /// Move it because a server or rack draws more than its power cap.
     Shed,
+    /// Move it to another node, since the shards of its service on this one are busy together.
+    Spread,
     /// Split the shards of its service.
     Split,
     /// Merge shards of its service.
@@ -125,6 +131,7 @@ impl Decided {
             Act::Back => EventKind::OrchestratorReturn,
             Act::Follow => EventKind::OrchestratorFollow,
             Act::Shed => EventKind::OrchestratorPower,
+            Act::Spread => EventKind::OrchestratorSpread,
             Act::Split => EventKind::OrchestratorSplit,
             Act::Merge => EventKind::OrchestratorMerge,
             Act::DryRun => EventKind::OrchestratorDryRun,
@@ -154,7 +161,12 @@ pub(crate) fn cooldown(base_s: u32, repeats: u32, max_s: u32) -> Nanos {
 impl Orchestration {
     /// The move of an instance that is remembered.
     pub fn of(&self, key: ShardKey) -> Option<&Displaced> {
-        self.place(key).ok().map(|at| &self.displaced[at])
+        find(&self.displaced, key)
+    }
+
+    /// The last time that a shard was moved away from others of its service.
+    pub(crate) fn spread_of(&self, key: ShardKey) -> Option<&Displaced> {
+        find(&self.spread, key)
     }
 
     /// All moves that are remembered, by instance.
@@ -168,14 +180,11 @@ impl Orchestration {
         moved.at + cooldown(s.instance_cooldown_s, moved.repeats, s.cooldown_s_max)
     }
 
-    fn place(&self, key: ShardKey) -> Result<usize, usize> {
-        self.displaced.binary_search_by_key(&key, |d| d.key)
-    }
-
     /// Forgets the moves of instances that are no longer the same.
     pub(crate) fn forget(&mut self, app: AppId, service: Option<ServiceId>) {
         let is_it = |key: ShardKey| key.app == app && service.is_none_or(|s| s == key.service);
         self.displaced.retain(|d| !is_it(d.key));
+        self.spread.retain(|d| !is_it(d.key));
         if service.is_none() {
             self.followed.remove(&app);
             self.scaled.remove(&app);
@@ -239,24 +248,43 @@ impl Orchestration {
     }
 
     pub(crate) fn on_away(&mut self, moved: Displaced) {
-        match self.place(moved.key) {
-            Ok(at) => {
-                let before = self.displaced[at];
-                let long_ago = Nanos::from_secs(self.settings.cooldown_s_max.into());
-                let repeats = if moved.at.since(before.at) > long_ago {
-                    0
-                } else {
-                    before.repeats + 1
-                };
-                self.displaced[at] = Displaced { repeats, ..moved };
-            }
-            Err(at) => self.displaced.insert(at, moved),
-        }
+        let long_ago = Nanos::from_secs(self.settings.cooldown_s_max.into());
+        note(&mut self.displaced, moved, long_ago);
+    }
+
+    pub(crate) fn on_spread(&mut self, moved: Displaced) {
+        let long_ago = Nanos::from_secs(self.settings.cooldown_s_max.into());
+        self.spread.retain(|d| moved.at.since(d.at) <= long_ago);
+        note(&mut self.spread, moved, long_ago);
     }
 
     pub(crate) fn on_back(&mut self, key: ShardKey, now: Timestamp) {
-        if let Ok(at) = self.place(key) {
+        if let Ok(at) = place(&self.displaced, key) {
             self.displaced[at].at = now;
         }
+    }
+}
+
+fn place(all: &[Displaced], key: ShardKey) -> Result<usize, usize> {
+    all.binary_search_by_key(&key, |d| d.key)
+}
+
+fn find(all: &[Displaced], key: ShardKey) -> Option<&Displaced> {
+    place(all, key).ok().map(|at| &all[at])
+}
+
+/// Notes a move. The instance rests longer if it was moved before, unless that is long ago.
+fn note(all: &mut Vec<Displaced>, moved: Displaced, long_ago: Nanos) {
+    match place(all, moved.key) {
+        Ok(at) => {
+            let before = all[at];
+            let repeats = if moved.at.since(before.at) > long_ago {
+                0
+            } else {
+                before.repeats + 1
+            };
+            all[at] = Displaced { repeats, ..moved };
+        }
+        Err(at) => all.insert(at, moved),
     }
 }

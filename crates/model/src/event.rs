@@ -20,6 +20,8 @@ pub enum EventKind {
     OrchestratorFollow,
     /// The orchestrator moves an instance because a server or rack draws more than its power cap.
     OrchestratorPower,
+    /// The orchestrator moves a shard away from others of its service on the same node, which are busy together.
+    OrchestratorSpread,
     /// The orchestrator splits the shards of a service.
     OrchestratorSplit,
     /// The orchestrator merges shards of a service.
@@ -74,6 +76,7 @@ impl EventKind {
             EventKind::OrchestratorReturn => "orchestrator-return",
             EventKind::OrchestratorFollow => "orchestrator-follow",
             EventKind::OrchestratorPower => "orchestrator-power",
+            EventKind::OrchestratorSpread => "orchestrator-spread",
             EventKind::OrchestratorSplit => "orchestrator-split",
             EventKind::OrchestratorMerge => "orchestrator-merge",
             EventKind::OrchestratorDryRun => "orchestrator-dry-run",
@@ -152,6 +155,7 @@ mod tests {
             EventKind::OrchestratorMove,
             EventKind::OrchestratorFollow,
             EventKind::OrchestratorPower,
+            EventKind::OrchestratorSpread,
             EventKind::OrchestratorSplit,
             EventKind::OrchestratorMerge,
             EventKind::OrchestratorDryRun,

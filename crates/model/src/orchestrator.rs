@@ -242,6 +242,8 @@ pub enum Cause {
     PowerCap,
     /// An instance that left because of a power cap saves power where it came from, and the caps hold there.
     PowerFell,
+    /// The shards of a service on one node are busy together.
+    ShardsCrowded,
     /// The shards of a service are so busy that they are to be split.
     ShardsBusy,
     /// The shards of a service are so idle that they are to be merged.

@@ -20,6 +20,7 @@ mod relief;
 mod returns;
 mod round;
 mod scaling;
+mod spreading;
 mod watch;
 
 pub use power::MeterReading;
@@ -203,9 +204,9 @@ impl Orchestrator {
         }
         // A move that was decided now is in the way of a split that the state does not show yet.
         if scales && due.is_empty() {
-            let moves = |app| self.following.moves(app);
-            let scaling = &mut self.scaling;
-            due.extend(scaling.decide(now, control, &seen, &mut budget, moves));
+            let mut scaling = std::mem::take(&mut self.scaling);
+            due.extend(scaling.decide(now, control, self, &mut budget, &mut round));
+            self.scaling = scaling;
         }
         let command = |decided| Command::Orchestrate(Box::new(decided));
         due.into_iter().map(command).collect()
@@ -242,7 +243,7 @@ impl Orchestrator {
         self.reports.resize_with(len, Reports::default);
         for node in topology.nodes() {
             let watch = &mut self.nodes[node.id.index()];
-            watch.set_hardware(node.node.kind, node.server, node.node.cores);
+            watch.set_hardware(node.node, node.server);
         }
     }
 
@@ -482,7 +483,13 @@ impl NodeWatch {
         let last: Nanos = length(u32::from(self.repeats));
         let is_new = now.since(self.rests_until) > last;
         self.repeats = match act {
-            Act::Away | Act::Back | Act::Follow | Act::Shed | Act::Split | Act::Merge => 0,
+            Act::Away
+            | Act::Back
+            | Act::Follow
+            | Act::Shed
+            | Act::Split
+            | Act::Merge
+            | Act::Spread => 0,
             Act::DryRun | Act::Stuck if is_new => 0,
             Act::DryRun | Act::Stuck => self.repeats.saturating_add(1),
         };

@@ -12,6 +12,8 @@ pub(super) struct Moving<'a> {
     pub(super) request: Request<'a>,
     /// Thousandths of a core that it uses where it is.
     pub(super) cpu_permille: u64,
+    /// Thousandths of a core at most that the instances of its destination use with it.
+    pub(super) busy_permille_max: Option<u64>,
 }
 
 impl<'a> Moving<'a> {
@@ -36,6 +38,7 @@ impl<'a> Moving<'a> {
             shard,
             request: Request::new(&app.plan.app, &app.profiles),
             cpu_permille,
+            busy_permille_max: None,
         })
     }
 

@@ -109,6 +109,34 @@ impl Orchestrator {
         fits.map_err(|misfit| misfit.to_string())?;
         let (here, there) = (cluster.node(from).kind, cluster.node(to).kind);
         let more_permille = moving.cpu_permille_on(here, there);
-        has_room(now, control, &self.nodes, (from, to), more_permille)
+        has_room(now, control, &self.nodes, (from, to), more_permille)?;
+        match moving.busy_permille_max {
+            Some(max) => self.stays_below(now, to, more_permille, max),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the instances of a node use at most so much with another one.
+    fn stays_below(
+        &self,
+        now: Timestamp,
+        to: NodeId,
+        more_permille: u64,
+        max_permille: u64,
+    ) -> Result<(), String> {
+        let reports = self.reports.get(to.index()).filter(|r| r.is_known(now));
+        let Some(reports) = reports else {
+            return Err("the load of its instances is not known".into());
+        };
+        let with_permille = reports.busy_permille() + more_permille;
+        if with_permille > max_permille {
+            let cores = |permille: u64| permille as f64 / 1e3;
+            return Err(format!(
+                "its instances would use {:.2} cores with it, must be at most {:.2}",
+                cores(with_permille),
+                cores(max_permille)
+            ));
+        }
+        Ok(())
     }
 }

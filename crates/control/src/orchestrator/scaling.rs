@@ -4,9 +4,13 @@
 //! Nothing flaps. A merge leaves the shards well below where they are split. Several looks in a row must show
 //! the same, a service rests after each change, and merges wait longer each time that the load rises
 //! again soon after one. What cannot be done is an event, and not repeated before a cool-down is over.
+//! Shards that are busy on one node go apart first (`spreading`).
 
+use super::Orchestrator;
 use super::budget::Budget;
-use super::following::{Seen, is_whole};
+use super::following::is_whole;
+use super::round::Round;
+use super::spreading::Spreading;
 use crate::command::CommandError;
 use crate::limits::SPLIT_SKEW_MAX;
 use crate::orchestration::{Act, Decided, Displaced, cooldown};
@@ -25,6 +29,8 @@ pub(super) struct Scaling {
 /// A service that is scaled.
 #[derive(Debug, Default)]
 struct Watch {
+    /// Looks in a row at which shards of one node were to go apart.
+    crowded: u32,
     /// Looks in a row at which its shards were to be split.
     busy: u32,
     /// Looks in a row at which they were to be merged.
@@ -33,23 +39,30 @@ struct Watch {
     recorded: Option<(Timestamp, u32)>,
 }
 
-/// What the shards of a service use, in thousandths of a core.
+/// What a shard uses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Used {
+    pub(super) key: ShardKey,
+    /// The node of its primary.
+    pub(super) node: NodeId,
+    /// Thousandths of a core.
+    pub(super) permille: u64,
+}
+
+/// What the shards of a service use.
 struct Load {
     /// By shard.
-    used: Vec<u64>,
+    used: Vec<Used>,
     /// The busiest one.
-    busiest: (ShardKey, NodeId),
+    busiest: Used,
     /// What the busiest would use if the number of shards were halved.
     merged_permille: u64,
 }
 
 impl Load {
-    fn max_permille(&self) -> u64 {
-        self.used.iter().copied().max().unwrap_or(0)
-    }
-
     fn mean_permille(&self) -> u64 {
-        self.used.iter().sum::<u64>() / (self.used.len() as u64).max(1)
+        let sum: u64 = self.used.iter().map(|s| s.permille).sum();
+        sum / (self.used.len() as u64).max(1)
     }
 }
 
@@ -61,29 +74,35 @@ impl Scaling {
         s.scale_interval_s > 0 && self.looked_at.is_none_or(is_over)
     }
 
-    /// The decisions that are due. `is_moving` says whether an application is about to be moved.
+    /// The decisions that are due.
     pub(super) fn decide(
         &mut self,
         now: Timestamp,
         control: &Control,
-        seen: &Seen<'_>,
+        known: &Orchestrator,
         budget: &mut Budget,
-        is_moving: impl Fn(AppId) -> bool,
+        round: &mut Round<'_>,
     ) -> Vec<Decided> {
         self.looked_at = Some(now);
         let mut before = std::mem::take(&mut self.services);
         let mut decided = Vec::new();
         for (id, app) in &control.apps {
             // One service of an application changes at a time.
-            let mut may_change = !is_moving(*id) && app.resharding.is_none();
+            let mut may_change = !known.following.moves(*id) && app.resharding.is_none();
             for (service, spec) in (0..).map(ServiceId).zip(&app.plan.app.spec.services) {
                 if !spec.is_scaled() {
                     continue;
                 }
                 let mut watch = before.remove(&(*id, service)).unwrap_or_default();
-                let load = load(now, control, app, service, seen).filter(|_| may_change);
-                let due = load.and_then(|l| watch.look(now, control, app, (service, l), seen));
-                if let Some(next) = due.and_then(|d| admit(d, control, seen, budget, &mut watch)) {
+                let load = load(now, control, app, service, known).filter(|_| may_change);
+                let mut look = Look {
+                    now,
+                    control,
+                    known,
+                    budget,
+                    round,
+                };
+                if let Some(next) = load.and_then(|l| look.decide(app, (service, l), &mut watch)) {
                     may_change = false;
                     decided.push(next);
                 }
@@ -94,42 +113,168 @@ impl Scaling {
     }
 }
 
-impl Watch {
-    /// Counts what the load says; a decision if it says so for long enough.
-    fn look(
+/// One look at the load.
+struct Look<'a, 'r> {
+    now: Timestamp,
+    control: &'a Control,
+    known: &'a Orchestrator,
+    budget: &'a mut Budget,
+    round: &'a mut Round<'r>,
+}
+
+impl Look<'_, '_> {
+    /// What is done about the load of a service, or recorded.
+    fn decide(
         &mut self,
+        app: &AppState,
+        (service, load): (ServiceId, Load),
+        watch: &mut Watch,
+    ) -> Option<Decided> {
+        let s = &self.known.settings;
+        let crowd = self.known.crowd(&load.used);
+        watch.count(&load, crowd.is_some(), s);
+        if watch.recorded.is_some_and(|(until, _)| self.now < until) {
+            return None;
+        }
+        let crowd = crowd.filter(|_| watch.crowded >= s.split_rounds);
+        let spreading = crowd.map(|crowd| {
+            let (known, control) = (self.known, self.control);
+            known.spread(self.now, control, &crowd, self.budget, self.round)
+        });
+        let stuck = match spreading {
+            Some(Spreading::Moves(decided)) if decided.act == Act::DryRun => {
+                watch.record(self.now, s);
+                return Some(decided);
+            }
+            Some(Spreading::Moves(decided)) => {
+                *watch = Watch::default();
+                return Some(decided);
+            }
+            Some(Spreading::Waits) => return None,
+            Some(Spreading::Nowhere(stuck)) => Some(stuck),
+            Some(Spreading::Rests) | None => None,
+        };
+        let due = watch.due(self.now, self.control, app, (service, &load), s);
+        if let Some(due) = due {
+            return self.admit(due, &load, watch);
+        }
+        if stuck.is_some() {
+            watch.record(self.now, s);
+        }
+        stuck
+    }
+
+    /// What becomes of a decision now: it is carried out, or recorded with what is missing, or waits.
+    fn admit(&mut self, mut decided: Decided, load: &Load, watch: &mut Watch) -> Option<Decided> {
+        let settings = &self.known.settings;
+        let (key, shards) = (decided.key?, decided.shards?);
+        let app = self.control.apps.get(&key.app)?;
+        let shards_of = app.plan.shards.iter().filter(|s| s.service == key.service);
+        let nodes = shards_of.flat_map(|s| s.backups.iter().chain([&s.primary]));
+        let mut servers = self.known.servers(&nodes.copied().collect::<Vec<_>>());
+        servers.sort_unstable();
+        servers.dedup();
+        let lack = match self.control.check_reshard(key.app, key.service, shards) {
+            Err(CommandError::Resharding { .. } | CommandError::Busy { .. }) => return None,
+            Err(why) => Some(why.to_string()),
+            Ok(None) => return None,
+            Ok(Some(_)) if decided.act == Act::Split => self.cannot_help(load),
+            Ok(Some(_)) => None,
+        };
+        if let Some(lack) = lack {
+            decided.act = Act::Stuck;
+            decided.why = format!("{}, but it cannot be done: {lack}", decided.why);
+            watch.record(decided.at, settings);
+            return Some(decided);
+        }
+        if settings.mode == OrchestratorMode::DryRun {
+            decided.act = Act::DryRun;
+            watch.record(decided.at, settings);
+            return Some(decided);
+        }
+        if !self.budget.allows(&servers) {
+            return None;
+        }
+        self.budget.take(servers);
+        *watch = Watch::default();
+        Some(decided)
+    }
+
+    /// Why more shards would not help: the load is in few of them, or there is no core for one of those
+    /// that the busiest becomes.
+    fn cannot_help(&mut self, load: &Load) -> Option<String> {
+        let (busiest, mean) = (load.busiest, load.mean_permille());
+        if busiest.permille > mean.saturating_mul(SPLIT_SKEW_MAX) {
+            return Some(format!(
+                "its load is in few shards: the busiest uses more than {SPLIT_SKEW_MAX} times the mean"
+            ));
+        }
+        let s = &self.known.settings;
+        let node = self.known.nodes.get(busiest.node.index())?;
+        let handling_permille = self
+            .known
+            .reports
+            .get(busiest.node.index())?
+            .busy_permille();
+        let most_permille = 10 * u64::from(node.workers) * u64::from(s.split_percent);
+        if node.has_free_core() && handling_permille < most_permille {
+            return None;
+        }
+        if s.follow_interval_s > 0 {
+            let busy = f64::from(node.load.busy_permille) / 1e3;
+            return (!node.has_free_core()).then(|| {
+                format!(
+                    "the node of the busiest shard has no free cores: {busy:.2} of {} are busy",
+                    node.cores
+                )
+            });
+        }
+        let (known, half) = (self.known, busiest.permille / 2);
+        let found = known.destination_of_part(self.now, self.control, busiest, half, self.round)?;
+        let why = found.err()?;
+        Some(format!(
+            "the node of the busiest shard is busy, and no other can take one of those that it becomes ({why})"
+        ))
+    }
+}
+
+impl Watch {
+    /// Counts what the load says.
+    fn count(&mut self, load: &Load, is_crowded: bool, s: &OrchestratorSettings) {
+        let is_busy = load.busiest.permille >= 10 * u64::from(s.split_percent);
+        let is_idle = load.merged_permille <= 10 * u64::from(s.merge_percent);
+        let count = |is: bool, rounds: u32| if is { rounds.saturating_add(1) } else { 0 };
+        self.crowded = count(is_crowded, self.crowded);
+        (self.busy, self.idle) = (count(is_busy, self.busy), count(is_idle, self.idle));
+        if !is_crowded && !is_busy && !is_idle {
+            self.recorded = None;
+        }
+    }
+
+    /// A change of the number of shards, if the load has called for it for long enough.
+    fn due(
+        &self,
         now: Timestamp,
         control: &Control,
         app: &AppState,
-        (service, load): (ServiceId, Load),
-        seen: &Seen<'_>,
+        (service, load): (ServiceId, &Load),
+        s: &OrchestratorSettings,
     ) -> Option<Decided> {
-        let s = seen.settings;
         let spec = app.plan.app.service(service);
         let bounds = spec.shard_bounds?;
         let may_be = |shards: u16| bounds.allow(shards).then_some(shards);
         let fewer = (spec.shards / 2).max(1);
-        let is_busy = load.max_permille() >= 10 * u64::from(s.split_percent);
-        let is_idle = load.merged_permille <= 10 * u64::from(s.merge_percent);
-        let count = |is: bool, rounds: u32| if is { rounds.saturating_add(1) } else { 0 };
-        (self.busy, self.idle) = (count(is_busy, self.busy), count(is_idle, self.idle));
-        if !is_busy && !is_idle {
-            self.recorded = None;
-        }
-        if self.recorded.is_some_and(|(until, _)| now < until) {
-            return None;
-        }
         let [splits_from, merges_from] = control.orchestration.scales_from(app.plan.id, service);
         let more = spec.shards.checked_mul(2).and_then(may_be);
         if self.busy >= s.split_rounds && now >= splits_from {
-            let mut split = decided(now, Act::Split, &load, (spec.shards, more?));
-            split.why = why(&split, &load, self.busy, s);
+            let mut split = decided(now, Act::Split, load, (spec.shards, more?));
+            split.why = why(&split, load, self.busy, s);
             put_rounds(&mut split, self.busy, s.split_percent);
             return Some(split);
         }
         if self.idle >= s.merge_rounds && now >= merges_from && spec.shards > 1 {
-            let mut merge = decided(now, Act::Merge, &load, (spec.shards, may_be(fewer)?));
-            merge.why = why(&merge, &load, self.idle, s);
+            let mut merge = decided(now, Act::Merge, load, (spec.shards, may_be(fewer)?));
+            merge.why = why(&merge, load, self.idle, s);
             put_rounds(&mut merge, self.idle, s.merge_percent);
             return Some(merge);
         }
@@ -144,73 +289,13 @@ impl Watch {
     }
 }
 
-/// What becomes of a decision now: it is carried out, or recorded with what is missing, or waits.
-fn admit(
-    mut decided: Decided,
-    control: &Control,
-    seen: &Seen<'_>,
-    budget: &mut Budget,
-    watch: &mut Watch,
-) -> Option<Decided> {
-    let (key, shards) = (decided.key?, decided.shards?);
-    let app = control.apps.get(&key.app)?;
-    let shards_of = app.plan.shards.iter().filter(|s| s.service == key.service);
-    let nodes = shards_of.flat_map(|s| s.backups.iter().chain([&s.primary]));
-    let mut servers = seen.servers_of(nodes.copied());
-    servers.sort_unstable();
-    servers.dedup();
-    let lack = match control.check_reshard(key.app, key.service, shards) {
-        Err(CommandError::Resharding { .. } | CommandError::Busy { .. }) => return None,
-        Err(why) => Some(why.to_string()),
-        Ok(None) => return None,
-        Ok(Some(_)) if decided.act == Act::Split => cannot_help(&decided, seen),
-        Ok(Some(_)) => None,
-    };
-    if let Some(lack) = lack {
-        decided.act = Act::Stuck;
-        decided.why = format!("{}, but it cannot be done: {lack}", decided.why);
-        watch.record(decided.at, seen.settings);
-        return Some(decided);
-    }
-    if seen.settings.mode == OrchestratorMode::DryRun {
-        decided.act = Act::DryRun;
-        watch.record(decided.at, seen.settings);
-        return Some(decided);
-    }
-    if !budget.allows(&servers) {
-        return None;
-    }
-    budget.take(servers);
-    *watch = Watch::default();
-    Some(decided)
-}
-
-/// Why more shards would not help: no core is free where the busiest one is, or it alone is busy.
-fn cannot_help(decided: &Decided, seen: &Seen<'_>) -> Option<String> {
-    let of = |name: &str| decided.figures.get(name).copied().unwrap_or(0);
-    let (busiest, mean) = (of("busiestPermille"), of("meanPermille"));
-    if busiest > mean.saturating_mul(SPLIT_SKEW_MAX) {
-        return Some(format!(
-            "its load is in few shards: the busiest uses more than {SPLIT_SKEW_MAX} times the mean"
-        ));
-    }
-    let node = seen.nodes.get(decided.from.index())?;
-    let busy = f64::from(node.load.busy_permille) / 1e3;
-    (!node.has_free_core()).then(|| {
-        format!(
-            "the node of the busiest shard has no free cores: {busy:.2} of {} are busy",
-            node.cores
-        )
-    })
-}
-
 /// What the shards of a service use, if it is known of all and nothing else is about to change them.
 fn load(
     now: Timestamp,
     control: &Control,
     app: &AppState,
     service: ServiceId,
-    seen: &Seen<'_>,
+    known: &Orchestrator,
 ) -> Option<Load> {
     let orchestration = &control.orchestration;
     let is_it = |key: ShardKey| key.app == app.plan.id && key.service == service;
@@ -222,29 +307,38 @@ fn load(
     if !is_whole(control, app) || displaced.any(is_away) {
         return None;
     }
-    let shards: Vec<_> = app.plan.shards.iter().collect();
-    let shards = || shards.iter().filter(|s| s.service == service);
-    let used = shards().map(|shard| {
-        let reports = seen.reports.get(shard.primary.index())?;
+    let shards = app.plan.shards.iter().filter(|s| s.service == service);
+    let used = shards.map(|shard| {
+        let (key, node) = (app.plan.key(shard), shard.primary);
+        let reports = known.reports.get(node.index())?;
         let reports = reports.is_known(now).then_some(reports)?;
-        Some(reports.of(app.plan.key(shard))?.cpu_permille)
+        let permille = reports.of(key)?.cpu_permille;
+        Some(Used {
+            key,
+            node,
+            permille,
+        })
     });
-    let used = used.collect::<Option<Vec<u64>>>()?;
-    let busiest = shards().zip(&used).max_by_key(|(_, used)| **used)?.0;
-    let pairs = used.chunks(2).map(|pair| pair.iter().sum::<u64>());
+    let used = used.collect::<Option<Vec<Used>>>()?;
+    let busiest = *used.iter().max_by_key(|s| s.permille)?;
+    let pairs = used
+        .chunks(2)
+        .map(|pair| pair.iter().map(|s| s.permille).sum());
     Some(Load {
         merged_permille: pairs.max().unwrap_or(0),
-        busiest: (app.plan.key(busiest), busiest.primary),
+        busiest,
         used,
     })
 }
 
 fn decided(now: Timestamp, act: Act, load: &Load, (before, after): (u16, u16)) -> Decided {
-    let (key, from) = load.busiest;
+    let Used {
+        key, node: from, ..
+    } = load.busiest;
     let figures = [
         ("shardsBefore", u64::from(before)),
         ("shardsAfter", u64::from(after)),
-        ("busiestPermille", load.max_permille()),
+        ("busiestPermille", load.busiest.permille),
         ("meanPermille", load.mean_permille()),
         ("mergedPermille", load.merged_permille),
     ];
@@ -272,7 +366,10 @@ fn put_rounds(decided: &mut Decided, rounds: u32, percent: u32) {
 /// The reason, in one line.
 fn why(decided: &Decided, load: &Load, rounds: u32, s: &OrchestratorSettings) -> String {
     let percent = |permille: u64| permille as f64 / 10.0;
-    let (max, mean) = (percent(load.max_permille()), percent(load.mean_permille()));
+    let (max, mean) = (
+        percent(load.busiest.permille),
+        percent(load.mean_permille()),
+    );
     let before = load.used.len();
     let after = decided.shards.unwrap_or_default();
     let rule = match decided.act {

@@ -6,6 +6,7 @@ use crate::limits::{
 };
 use crate::state::Control;
 use e3_model::orchestrator::{Cause, OrchestratorSettings};
+use e3_model::topology::Node;
 use e3_model::{AppId, Nanos, NodeId, NodeKind, ShardKey, Timestamp};
 
 /// Load of a node, from a heartbeat.
@@ -47,6 +48,8 @@ pub(super) struct NodeWatch {
     pub(super) starved: u32,
     pub(super) server: u32,
     pub(super) cores: u16,
+    /// Cores on which its handlers run: all that it emulates, and otherwise the one of its process.
+    pub(super) workers: u16,
     /// Cool-downs that ended without a move, in a row.
     pub(super) repeats: u8,
     pub(super) is_smartnic: bool,
@@ -60,10 +63,11 @@ pub(super) struct NodeWatch {
 
 impl NodeWatch {
     /// What the topology says of the node.
-    pub(super) fn set_hardware(&mut self, kind: NodeKind, server: usize, cores: u16) {
+    pub(super) fn set_hardware(&mut self, node: &Node, server: usize) {
         self.server = server as u32;
-        self.cores = cores;
-        self.is_smartnic = kind == NodeKind::SmartNic;
+        self.cores = node.cores;
+        self.workers = if node.emulated { node.cores } else { 1 };
+        self.is_smartnic = node.kind == NodeKind::SmartNic;
     }
 
     /// Takes a heartbeat; true if the node is starved.
@@ -310,10 +314,14 @@ impl Reports {
         all
     }
 
+    /// Thousandths of a core that its instances keep busy.
+    pub(super) fn busy_permille(&self) -> u64 {
+        self.instances.iter().map(|i| i.cpu_permille).sum()
+    }
+
     /// Cores that its instances keep busy.
     pub(super) fn busy_cores(&self) -> f64 {
-        let busy_permille: u64 = self.instances.iter().map(|i| i.cpu_permille).sum();
-        busy_permille as f64 / 1e3
+        self.busy_permille() as f64 / 1e3
     }
 
     /// Whether the load of its instances is known.

@@ -197,7 +197,12 @@ impl Cluster {
             panic!("{command:?}");
         };
         let applied = self.script.ok(command.clone());
-        if matches!(decided.act, Act::Follow | Act::Split | Act::Merge) {
+        // A split gives the shards other names.
+        let rests = !matches!(
+            decided.act,
+            Act::Follow | Act::Spread | Act::Split | Act::Merge
+        );
+        if !rests {
             return;
         }
         if let (Applied::Moving(_), Some(key)) = (applied, decided.key) {
