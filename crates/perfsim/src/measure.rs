@@ -44,6 +44,7 @@ impl Simulator {
             ..fresh
         };
         self.requests.for_each(|r| r.weight_nj = 0.0);
+        self.samples.clear();
         self.totals.begin = self.mark();
         self.totals.tick = self.totals.begin.clone();
     }

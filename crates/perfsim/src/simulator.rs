@@ -123,9 +123,8 @@ impl Simulator {
             self.moves.counts = vec![(0, 0); self.model.shards.len()];
             self.schedule(interval.0, Kind::Heartbeat, 0);
         }
-        if self.run.warm_up.0 == 0 {
-            self.begin_measurement();
-        }
+        // Also the warm-up is measured: of a run that breaks off in it, that is all there is to report.
+        self.begin_measurement();
         let mut is_warm = self.run.warm_up.0 == 0;
         while let Some(event) = self.queue.pop() {
             if event.time > end || self.overflowed {
@@ -403,7 +402,7 @@ impl Simulator {
             return;
         }
         self.totals.done += 1;
-        if request.start < self.run.warm_up.0 as i64 {
+        if request.start < self.totals.begin.at as i64 {
             self.totals.other_weight_nj += request.weight_nj;
             return;
         }

@@ -5,6 +5,7 @@ mod common;
 
 use common::{Scene, at, chain, iot_ts, scene};
 use e3_hardware::network::{ROUND_TRIP_PCIE, ROUND_TRIP_SMARTNICS};
+use e3_model::Nanos;
 use e3_model::document::{parse_application, parse_profile, parse_topology};
 use e3_perfsim::{Controller, HostPort, Load, NodeLoad, Resource, Run, Simulator, sweep};
 use e3_placement::limits as placement;
@@ -43,6 +44,19 @@ fn energy_of_services_and_of_requests_is_that_of_the_cluster() {
         );
         same(report.watts_total * report.measured_s, energy.total_j);
     }
+}
+
+#[test]
+fn a_run_that_breaks_off_while_it_warms_up_is_saturated() {
+    let scene = iot_ts("3x-type1", "joules");
+    let mut run = at(50_000_000.0, 8.0);
+    run.warm_up = Nanos(run.duration.0 / 4 * 3);
+    let report = scene.run(run);
+    assert!(report.saturated);
+    assert!(report.duration_s < 6.0, "{} s", report.duration_s);
+    assert!(report.offered_rps > 1_000_000.0, "{}", report.offered_rps);
+    assert!(report.latency.p50_us > 0.0, "{:?}", report.latency);
+    assert!(report.joules_per_request.is_some_and(|j| j > 0.0));
 }
 
 #[test]
