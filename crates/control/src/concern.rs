@@ -10,38 +10,49 @@ use e3_model::plan_change::{AppChange, PlanChange};
 use e3_model::{AppId, NodeId, ServiceId, ShardId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// By name of an application: those that are subscribed to its topics.
+/// By application: those that are subscribed to its topics.
 #[derive(Debug, Default)]
-pub(crate) struct Subscriptions(BTreeMap<String, BTreeSet<AppId>>);
+pub(crate) struct Subscriptions(BTreeMap<AppId, BTreeSet<AppId>>);
 
 impl Subscriptions {
     pub(crate) fn new(control: &Control) -> Subscriptions {
-        let mut all = Subscriptions::default();
+        let mut by_name: BTreeMap<String, BTreeSet<AppId>> = BTreeMap::new();
         for (id, app) in control.apps.iter() {
             let app = &app.plan.app;
             for subscription in &app.spec.subscriptions {
                 let publisher = app.topic_of(subscription).application;
-                all.0.entry(publisher).or_default().insert(*id);
+                by_name.entry(publisher).or_default().insert(*id);
             }
         }
-        all
+        if by_name.is_empty() {
+            return Subscriptions::default();
+        }
+        let apps = control.apps.iter();
+        let subscribed =
+            apps.filter_map(|(id, app)| Some((*id, by_name.remove(&app.plan.app.name)?)));
+        Subscriptions(subscribed.collect())
     }
 }
 
 impl Control {
-    /// The applications that concern a node which wants the routes of these.
+    /// The applications that concern a node which wants the routes of these, in their order.
     pub(crate) fn concern(
         &self,
         node: NodeId,
         wants: &BTreeSet<AppId>,
         subscriptions: &Subscriptions,
-    ) -> BTreeSet<AppId> {
-        let hosted: BTreeSet<AppId> = self.shards_on(node).iter().map(|key| key.app).collect();
-        let names = hosted.iter().map(|id| &self.apps[id].plan.app.name);
-        let subscribed = names.filter_map(|name| subscriptions.0.get(name)).flatten();
+    ) -> Vec<AppId> {
+        let hosted = self.index().apps_on(node);
+        let subscribed = hosted.iter().filter_map(|id| subscriptions.0.get(id));
         let wanted = wants.iter().filter(|id| self.apps.contains_key(id));
-        let others: Vec<AppId> = subscribed.chain(wanted).copied().collect();
-        hosted.into_iter().chain(others).collect()
+        let others: Vec<AppId> = subscribed.flatten().chain(wanted).copied().collect();
+        let mut all = hosted;
+        if !others.is_empty() {
+            all.extend(others);
+            all.sort_unstable();
+            all.dedup();
+        }
+        all
     }
 }
 
@@ -82,18 +93,23 @@ impl Difference {
         &self,
         control: &Control,
         node: NodeId,
-        concern: &BTreeSet<AppId>,
+        concern: &[AppId],
         has: &BTreeSet<AppId>,
     ) -> PlanChange {
-        let change = |id: &AppId| {
-            if has.contains(id) {
-                self.of_app(*id, node)
-            } else {
-                AppChange::between(None, &control.apps[id].plan)
-            }
-        };
-        let apps = concern.iter().filter_map(|id| Some((*id, change(id)?)));
         let all = &self.change;
+        let is_kept = |id: &AppId| has.contains(id) && concern.binary_search(id).is_ok();
+        let kept = all.apps.keys().filter(|id| is_kept(id));
+        let changed = kept.filter_map(|id| Some((*id, self.of_app(*id, node)?)));
+        let mut apps: BTreeMap<AppId, AppChange> = changed.collect();
+        // Most nodes have what concerns them.
+        let mut gone = Vec::new();
+        if !has.iter().eq(concern) {
+            let new = concern.iter().filter(|id| !has.contains(id));
+            let whole = |id: &AppId| AppChange::between(None, &control.apps[id].plan);
+            apps.extend(new.filter_map(|id| Some((*id, whole(id)?))));
+            let concerns = |id: &&AppId| concern.binary_search(id).is_ok();
+            gone.extend(has.iter().filter(|id| !concerns(id)));
+        }
         PlanChange {
             base: all.base,
             version: all.version,
@@ -102,8 +118,8 @@ impl Difference {
             peers: all.peers.clone(),
             exited: all.exited.clone(),
             directory: all.directory.clone(),
-            gone: has.difference(concern).copied().collect(),
-            apps: apps.collect(),
+            gone,
+            apps,
         }
     }
 

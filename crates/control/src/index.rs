@@ -185,6 +185,14 @@ impl Index {
         apps.flat_map(|(id, app)| app.shards.iter().map(|held| held.key(*id)))
     }
 
+    /// The applications that have copies on a node, in their order.
+    pub(crate) fn apps_on(&self, node: NodeId) -> Vec<AppId> {
+        let shards = self.by_node.get(node.index());
+        let mut apps: Vec<AppId> = shards.into_iter().flatten().map(|key| key.app).collect();
+        apps.dedup();
+        apps
+    }
+
     /// The shards that name a node, in their order.
     pub(crate) fn shards_on(&self, node: NodeId) -> Vec<ShardKey> {
         let shards = self.by_node.get(node.index());

@@ -115,7 +115,7 @@ impl Plans {
             Some(change) => Some(PlanAnswer::Change(change)),
             None => {
                 let concern = control.concern(node, wants, &self.subscriptions);
-                let differs = is_newer || control.version == after && concern != *has;
+                let differs = is_newer || control.version == after && !has.iter().eq(&concern);
                 differs.then(|| PlanAnswer::Whole(control.plan_with(node, concern.into_iter())))
             }
         }
