@@ -8,7 +8,7 @@ use crate::ui::failure::{Exit, Failure};
 use e3_bench::peers::{KEYS, Load, VALUE_LEN, key};
 use e3_client::{Call, Client, ClientError, Completed, Event};
 use e3_model::application::Durability;
-use e3_model::{Bytes, Nanos};
+use e3_model::{Bytes, Nanos, Timestamp};
 use e3_random::Random;
 use e3_wire::entry::Outcome;
 use std::ops::Deref;
@@ -108,7 +108,8 @@ impl Stage {
         Ok(())
     }
 
-    /// So many clients; each waits for its answer before its next write.
+    /// So many clients; each waits for its answer before its next write. A write that is refused because
+    /// the cluster is overloaded is repeated, and its time goes on.
     pub fn write(&self, clients: usize, length: Duration) -> Result<Load, Failure> {
         let mut sender = self.sender()?;
         let mut random = Random::new(1);
@@ -118,52 +119,83 @@ impl Stage {
             while sender.requests.in_flight() < clients {
                 submit(&mut sender, set(&key(random.below(KEYS))));
             }
-            let done = completed(&mut sender)?;
+            let (done, refused) = answered(&mut sender)?;
             latencies.extend(done.iter().map(|c| c.at.since(c.due)).map(Duration::from));
+            for c in refused {
+                let write = set(&key(random.below(KEYS)));
+                submit_since(&mut sender, c.due, write);
+            }
         }
         let length = begin.elapsed();
         // Nothing of this load is left for the next.
         while sender.requests.in_flight() > 0 {
-            completed(&mut sender)?;
+            answered(&mut sender)?;
         }
         Ok(Load::of(latencies, length))
     }
 }
 
 /// Sends a request.
-pub fn submit(sender: &mut Client, (key, payload): (String, String)) {
+pub fn submit(sender: &mut Client, request: (String, String)) {
+    let now = sender.now();
+    submit_since(sender, now, request);
+}
+
+/// Sends a request that was due at that time.
+fn submit_since(sender: &mut Client, due: Timestamp, (key, payload): (String, String)) {
     let call = Call {
         tag: 0,
         key: key.into_bytes(),
         payload: payload.into_bytes(),
     };
     let now = sender.now();
-    sender.requests.submit(now, now, now + DEADLINE, call);
+    sender.requests.submit(now, due, now + DEADLINE, call);
 }
 
 /// Sends what is due and takes the requests that are done; waits briefly for the first.
 pub fn completed(sender: &mut Client) -> Result<Vec<Completed>, Failure> {
-    sender
-        .turn(sender.now() + Nanos::from_millis(10))
-        .map_err(failed)?;
+    wait(sender)?;
     take(sender)
 }
 
-/// Takes the requests that are done.
+/// The same with those that were refused because the cluster is overloaded.
+fn answered(sender: &mut Client) -> Result<(Vec<Completed>, Vec<Completed>), Failure> {
+    wait(sender)?;
+    take_answered(sender)
+}
+
+fn wait(sender: &mut Client) -> Result<(), Failure> {
+    let until = sender.now() + Nanos::from_millis(10);
+    sender.turn(until).map_err(failed)
+}
+
+/// Takes the requests that are done. None may be refused.
 pub fn take(sender: &mut Client) -> Result<Vec<Completed>, Failure> {
-    let mut all = Vec::new();
+    let (done, refused) = take_answered(sender)?;
+    match refused.first() {
+        Some(c) => Err(not_done(c)),
+        None => Ok(done),
+    }
+}
+
+fn take_answered(sender: &mut Client) -> Result<(Vec<Completed>, Vec<Completed>), Failure> {
+    let (mut done, mut refused) = (Vec::new(), Vec::new());
     while let Some(event) = sender.requests.poll_event() {
         if let Event::Completed(c) = event {
             match c.reply.as_ref().map(|r| r.outcome) {
-                Some(Outcome::Done) => all.push(c),
-                other => {
-                    let message = format!("a request ended with {other:?}, not with a reply");
-                    return Err(Failure::new(Exit::Check, message));
-                }
+                Some(Outcome::Done) => done.push(c),
+                Some(Outcome::Overloaded) => refused.push(c),
+                _ => return Err(not_done(&c)),
             }
         }
     }
-    Ok(all)
+    Ok((done, refused))
+}
+
+fn not_done(c: &Completed) -> Failure {
+    let outcome = c.reply.as_ref().map(|r| r.outcome);
+    let message = format!("a request ended with {outcome:?}, not with a reply");
+    Failure::new(Exit::Check, message)
 }
 
 /// A write of a value, with its routing key.
