@@ -26,5 +26,6 @@ mod scaling;
 mod script;
 mod scripts;
 mod silence;
+mod spreading;
 mod vacant;
 mod versions;

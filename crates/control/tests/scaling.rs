@@ -1,7 +1,7 @@
 //! The orchestrator scales the number of shards of a service by load, within the bounds of its manifest.
 //! Nothing flaps, and nothing is done that does not fit.
 
-use crate::load::{Cluster, HOST, Work, cluster};
+use crate::load::{Cluster, Work, cluster};
 use crate::script;
 use e3_control::{Command, CommandError, Control};
 use e3_model::event::{Event, EventKind as K};
@@ -10,8 +10,8 @@ use e3_model::plan::{NodeEvent, ShardPlan};
 use e3_model::{AppId, Format, NodeId, ServiceId};
 use e3_testkit::{Random, seeds};
 
-const APP: AppId = AppId(2);
-const BACK: ServiceId = ServiceId(1);
+pub const APP: AppId = AppId(2);
+pub const BACK: ServiceId = ServiceId(1);
 const MANIFEST: (&str, &str) = ("shards: 2", "shards: {min: 2, max: 8}");
 
 /// An application whose second service may have two to eight shards, and nothing else.
@@ -35,11 +35,11 @@ fn manifest(bounds: &str) -> String {
         .replace("cpu: 0.5", "cpu: 0.1")
 }
 
-fn scaled() -> Cluster {
+pub fn scaled() -> Cluster {
     scaled_by(MANIFEST.1)
 }
 
-fn shards(c: &Cluster) -> Vec<ShardPlan> {
+pub fn shards(c: &Cluster) -> Vec<ShardPlan> {
     let all = c.script.control.apps[&APP].plan.shards.iter();
     all.filter(|s| s.service == BACK).cloned().collect()
 }
@@ -59,7 +59,7 @@ fn load(c: &mut Cluster, permille: u64) {
 }
 
 /// Primaries that are to stop confirm it.
-fn stop_all(c: &mut Cluster) {
+pub fn stop_all(c: &mut Cluster) {
     for shard in shards(c).iter().filter(|s| s.frozen && s.quiet) {
         let key = c.script.control.apps[&APP].plan.key(shard);
         let view = shard.view;
@@ -68,7 +68,7 @@ fn stop_all(c: &mut Cluster) {
 }
 
 /// Time passes with this load; what is to stop stops.
-fn run(c: &mut Cluster, permille: u64, seconds: u64) {
+pub fn run(c: &mut Cluster, permille: u64, seconds: u64) {
     for _ in 0..seconds {
         load(c, permille);
         c.run(1);
@@ -78,7 +78,7 @@ fn run(c: &mut Cluster, permille: u64, seconds: u64) {
     }
 }
 
-fn events(c: &Cluster, kind: K) -> Vec<Event> {
+pub fn events(c: &Cluster, kind: K) -> Vec<Event> {
     let all = c.decisions().into_iter();
     all.filter(|e| e.kind == kind).collect()
 }
@@ -221,103 +221,6 @@ fn a_split_on_a_node_without_free_cores_is_an_event_that_says_so() {
 fn copies(c: &Cluster) -> Vec<NodeId> {
     let nodes = |s: &ShardPlan| [vec![s.primary], s.backups.clone()].concat();
     shards(c).iter().flat_map(nodes).collect()
-}
-
-/// How many of the service's shards each host serves, which has one core for handlers.
-fn on_hosts(c: &Cluster) -> [usize; 3] {
-    let all = shards(c);
-    [0, 2, 4].map(|host| all.iter().filter(|s| s.primary == NodeId(host)).count())
-}
-
-/// Eight shards of the service on a host, which runs handlers on one core.
-fn crowded() -> Cluster {
-    let mut c = scaled();
-    for key in shards(&c)
-        .iter()
-        .map(|s| c.script.control.apps[&APP].plan.key(s))
-        .collect::<Vec<_>>()
-    {
-        c.bring(key, HOST);
-    }
-    for shards in [4, 8] {
-        let (app, service) = (APP, BACK);
-        c.script.ok(Command::Reshard {
-            app,
-            service,
-            shards,
-        });
-        stop_all(&mut c);
-    }
-    c
-}
-
-#[test]
-fn shards_that_are_busy_together_go_to_other_nodes() {
-    let mut c = crowded();
-    assert_eq!(on_hosts(&c), [8, 0, 0]);
-    // 20 % of a core each is too little for a split, but three of them are much of a core.
-    run(&mut c, 1_600, 300);
-    assert_eq!(shards(&c).len(), 8);
-    assert!(on_hosts(&c).iter().all(|n| *n <= 2), "{:?}", on_hosts(&c));
-    let spreads = events(&c, K::OrchestratorSpread);
-    assert!(
-        spreads[0]
-            .why
-            .starts_with("load: 8 shards of the service there use 1.60 cores of 1"),
-        "{:?}",
-        spreads[0]
-    );
-    assert_eq!(spreads[0].figures["togetherPermille"], 1_600);
-    assert_eq!(spreads[0].figures["cpuPermille"], 200);
-    let count = spreads.len();
-    // That is even: nothing moves any more.
-    run(&mut c, 1_600, 1_000);
-    assert_eq!(events(&c, K::OrchestratorSpread).len(), count);
-    assert_eq!(c.script.control.apps[&APP].state_lost, 0);
-    c.script.check();
-}
-
-#[test]
-fn shards_stay_together_while_they_leave_a_core_free_or_the_load_is_followed() {
-    let mut c = crowded();
-    run(&mut c, 560, 120);
-    let mut followed = crowded();
-    followed.set(|s| s.follow_interval_s = 3_600);
-    run(&mut followed, 1_600, 120);
-    for c in [c, followed] {
-        assert_eq!(events(&c, K::OrchestratorSpread), Vec::new());
-    }
-}
-
-#[test]
-fn a_dry_run_records_where_a_shard_would_go() {
-    let mut c = crowded();
-    c.mode(OrchestratorMode::DryRun);
-    let before = on_hosts(&c);
-    run(&mut c, 1_600, 40);
-    let recorded = events(&c, K::OrchestratorDryRun);
-    assert_eq!(recorded.len(), 1, "{recorded:?}");
-    assert!(recorded[0].to.is_some(), "{recorded:?}");
-    assert_eq!(on_hosts(&c), before);
-}
-
-#[test]
-fn shards_that_no_other_node_can_take_stay_and_an_event_says_why() {
-    let mut c = crowded();
-    let busy = e3_control::NodeLoad {
-        busy_permille: 65_000,
-        ..Default::default()
-    };
-    c.nodes.extend((0..6).map(|n| (NodeId(n), busy)));
-    let before = on_hosts(&c);
-    run(&mut c, 1_600, 40);
-    let stuck = events(&c, K::OrchestratorStuck);
-    assert_eq!(stuck.len(), 1, "{stuck:?}");
-    assert!(
-        stuck[0].why.contains("; no node can take it ("),
-        "{stuck:?}"
-    );
-    assert_eq!(on_hosts(&c), before);
 }
 
 #[test]
