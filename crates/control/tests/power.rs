@@ -1,7 +1,7 @@
 //! Power caps: what they refuse, where the load goes that exceeds them, when it returns, and that nothing
 //! flaps.
 
-use crate::load::{Cluster, HOST, Work, cluster};
+use crate::load::{Cluster, HOST, Work, cluster, cluster_of};
 use crate::script;
 use crate::script::{KEY, Script};
 use e3_control::{Command, CommandError, MeterReading};
@@ -23,6 +23,10 @@ fn server(name: &str) -> PowerDomain {
 
 fn rack() -> PowerDomain {
     PowerDomain::Rack("rack0".into())
+}
+
+fn other_rack() -> PowerDomain {
+    PowerDomain::Rack("rack1".into())
 }
 
 fn cap(c: &mut Cluster, domain: &PowerDomain, cap_w: Option<u32>) {
@@ -57,7 +61,10 @@ fn cores(count: u64) -> Work {
 
 /// Two instances keep four and two cores of the host of s1 busy.
 fn hot() -> Cluster {
-    let mut c = cluster();
+    heat(cluster())
+}
+
+fn heat(mut c: Cluster) -> Cluster {
     c.bring(OTHER, HOST);
     c.bring(KEY, HOST);
     c.work.insert(KEY, cores(4));
@@ -214,6 +221,45 @@ fn a_rack_that_is_the_whole_cluster_is_relieved_within() {
     assert!(c.count(K::OrchestratorPower) >= 1);
     c.run(600);
     assert!(c.count(K::OrchestratorPower) <= 3, "nothing flaps");
+}
+
+/// A hot server in a rack of its own, two others in another rack.
+fn two_racks() -> Cluster {
+    heat(cluster_of(Script::filled_in_two_racks()))
+}
+
+#[test]
+fn what_a_rack_draws_above_its_cap_leaves_for_another_rack() {
+    let mut c = two_racks();
+    // Hardly more than what an idle server draws.
+    cap(&mut c, &rack(), Some(105));
+    c.run(120);
+    assert!(watts(&c, &rack()) <= 105.0);
+    let decisions = c.decisions();
+    let is_about_it = |e: &Event| e.why.starts_with("power cap: rack rack0 draws");
+    assert!(decisions.iter().all(is_about_it), "{decisions:?}");
+    assert_eq!(c.count(K::OrchestratorPower), decisions.len());
+    assert!(!is_on(&c, KEY, 1) && !is_on(&c, OTHER, 1), "{decisions:?}");
+    c.script.check();
+}
+
+#[test]
+fn a_rack_takes_nothing_that_its_own_cap_forbids() {
+    let mut c = two_racks();
+    cap(&mut c, &rack(), Some(105));
+    cap(&mut c, &other_rack(), Some(200));
+    c.run(120);
+    assert!(watts(&c, &other_rack()) <= 200.0);
+    assert!(is_on(&c, KEY, 1) && is_on(&c, OTHER, 1));
+    let stuck = last(&c);
+    assert_eq!(stuck.kind, K::OrchestratorStuck);
+    assert!(stuck.why.contains("rack rack1"), "{stuck:?}");
+    // Without that cap the same load leaves.
+    cap(&mut c, &other_rack(), None);
+    c.run(600);
+    assert!(watts(&c, &rack()) <= 105.0);
+    assert!(!is_on(&c, KEY, 1) && !is_on(&c, OTHER, 1));
+    c.script.check();
 }
 
 #[test]

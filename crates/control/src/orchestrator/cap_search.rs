@@ -122,7 +122,7 @@ impl Search<'_> {
         group: &[Leaving],
     ) -> Result<Shed, Rejected> {
         let mut after = picture.fork();
-        let mut moves = Vec::new();
+        let (mut moves, mut why_of_first) = (Vec::new(), Vec::new());
         for leaving in group {
             let nowhere = |nodes| Rejected {
                 key: leaving.key,
@@ -131,8 +131,13 @@ impl Search<'_> {
             let Some(moving) = leaving.moving(picture.control) else {
                 return Err(nowhere(Vec::new()));
             };
-            let to = self.destination(&mut after, cluster, leaving, &moving);
-            let to = to.map_err(nowhere)?;
+            let (to, rejected) = self.destination(&mut after, cluster, leaving, &moving);
+            let Some(to) = to else {
+                return Err(nowhere(rejected));
+            };
+            if moves.is_empty() {
+                why_of_first = rejected;
+            }
             moves.push(Step {
                 leaving: *leaving,
                 to,
@@ -144,9 +149,11 @@ impl Search<'_> {
         if freed_w < POWER_FREED_MIN_W {
             let (first, to) = (group[0], moves[0].to);
             let why = format!("that would free {freed_w:.1} W");
+            let mut nodes = vec![(to, why)];
+            nodes.extend(why_of_first);
             return Err(Rejected {
                 key: first.key,
-                nodes: vec![(to, why)],
+                nodes,
             });
         }
         let mut others: Vec<Vec<NodeId>> = Vec::new();
@@ -165,14 +172,14 @@ impl Search<'_> {
     }
 
     /// The destination that draws least, of the nodes of the same server and the one that the placer would
-    /// choose outside; if there is none, of all nodes within. Notes the move.
+    /// choose outside; if there is none, of all nodes within. Notes the move. Also says why others cannot take it.
     fn destination(
         &self,
         picture: &mut Picture<'_>,
         cluster: &mut Cluster,
         leaving: &Leaving,
         moving: &Moving<'_>,
-    ) -> Result<NodeId, Vec<(NodeId, String)>> {
+    ) -> (Option<NodeId>, Vec<(NodeId, String)>) {
         let service = leaving.key.service;
         cluster.remove(&moving.request, service, Role::Primary, leaving.from);
         let mut rejected = Vec::new();
@@ -202,14 +209,15 @@ impl Search<'_> {
         let best = options.iter().min_by(least).map(|(_, _, to)| *to);
         let at = best.unwrap_or(leaving.from);
         cluster.add(&moving.request, service, Role::Primary, at);
-        let to = best.ok_or(rejected)?;
-        let step = Step {
-            leaving: *leaving,
-            to,
-        };
-        let (leaves, comes) = step.cores(moving, picture.seen);
-        picture.note(leaving.from, leaves, to, comes);
-        Ok(to)
+        if let Some(to) = best {
+            let step = Step {
+                leaving: *leaving,
+                to,
+            };
+            let (leaves, comes) = step.cores(moving, picture.seen);
+            picture.note(leaving.from, leaves, to, comes);
+        }
+        (best, rejected)
     }
 
     /// Where the placer would put an instance outside of the domain.

@@ -49,7 +49,11 @@ pub struct Cluster {
 /// All nodes up, the cluster's format raised, the sample deployed with state, its shard [`KEY`] on a
 /// SmartNIC.
 pub fn cluster() -> Cluster {
-    let mut script = Script::filled();
+    cluster_of(Script::filled())
+}
+
+/// The same of such a cluster.
+pub fn cluster_of(mut script: Script) -> Cluster {
     for (i, name) in NODES.iter().enumerate() {
         let hello = NodeHello {
             name: (*name).into(),

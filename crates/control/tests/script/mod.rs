@@ -37,7 +37,11 @@ impl Script {
 
     /// A cluster whose log has this format, without members.
     pub fn founded(format: Format) -> Script {
-        let topology = parse_topology("t.yaml", TOPOLOGY).unwrap();
+        Script::of(TOPOLOGY, format)
+    }
+
+    fn of(topology: &str, format: Format) -> Script {
+        let topology = parse_topology("t.yaml", topology).unwrap();
         let mut control = Control::new(CLUSTER, topology);
         control.format = format;
         let mut thorough = control.clone();
@@ -122,6 +126,20 @@ impl Script {
     /// All nodes, and the sample deployed with state in every shard.
     pub fn filled() -> Script {
         let mut s = Script::all();
+        s.deploy().unwrap();
+        s.fill();
+        s
+    }
+
+    /// The same with the first server in a rack of its own.
+    pub fn filled_in_two_racks() -> Script {
+        let rack = "    - name: rack1\n      servers:\n";
+        let second = "        - name: s2\n";
+        let topology = TOPOLOGY.replace(second, &[rack, second].concat());
+        let mut s = Script::of(&topology, Format::default());
+        for (i, node) in NODES.iter().enumerate() {
+            s.join(node, 100 + i as u64);
+        }
         s.deploy().unwrap();
         s.fill();
         s
