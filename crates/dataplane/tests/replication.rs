@@ -62,6 +62,34 @@ fn a_backup_of_the_view_that_is_no_member_is_waited_for() {
 }
 
 #[test]
+fn a_joining_copy_that_is_complete_is_waited_for_though_the_plan_does_not_name_its_node() {
+    let mut c = pair();
+    c.start(2, 1);
+    let plan = c.shard(shard(0, 0));
+    plan.view += 1;
+    plan.joining = vec![NodeId(2)];
+    c.publish();
+    c.pass(500);
+    let events = c.nodes[&0].worker.events();
+    let is_synced =
+        |e: &NodeEvent| matches!(e, NodeEvent::Synced { backup, .. } if *backup == NodeId(2));
+    assert!(events.iter().any(is_synced), "{events:?}");
+    // The controller may have been told of it, so it may take over.
+    c.kill(2);
+    c.publish();
+    let deadline = c.now + Nanos::from_secs(30);
+    c.request(0, 2, 0, b"k", deadline);
+    c.pass(2_000);
+    assert_eq!(c.outcomes(2), [], "acknowledged without its copy");
+    let plan = c.shard(shard(0, 0));
+    plan.view += 1;
+    plan.joining.clear();
+    c.publish();
+    c.pass(2_000);
+    assert_eq!(c.outcomes(2), [Outcome::Done]);
+}
+
+#[test]
 fn what_a_dead_process_promised_does_not_bind_its_successor() {
     let mut c = pair();
     assert!(c.report(0, shard(0, 0)).serving);
