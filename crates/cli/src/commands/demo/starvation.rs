@@ -74,9 +74,14 @@ spec:
       config: {name: bayes, result: class}
 ";
 const MODEL: &str = "spam-model.tsv";
-/// Words of a text: enough that the SmartNIC's cores cannot keep up with [`HEAVY_RPS`].
+/// Words of a text: a core of the SmartNIC takes some milliseconds for it.
 const WORDS: usize = 1_200;
-const HEAVY_RPS: u64 = 1_000;
+/// Heavy requests, as a multiple of what the SmartNIC's cores can keep up with.
+const OVERLOAD: f64 = 1.5;
+/// Heavy requests each second at most.
+const HEAVY_RPS_MAX: f64 = 10_000.0;
+/// Heavy requests that are timed, one after another, to find out what the cores can keep up with.
+const TIMED: usize = 5;
 /// Heavy requests in flight at most: what is not answered is not piled up without end.
 const HEAVY_MAX: usize = 240;
 /// Pause between two light requests.
@@ -182,13 +187,15 @@ fn phases(controller: &Controller, length: Duration) -> Result<Vec<Phase>, Failu
     let connect = |app| -> Result<Client, Failure> {
         Client::new(&controller.endpoints(app)?, None).map_err(of_client)
     };
-    let (light, heavy) = (connect("hello")?, connect("classify")?);
+    let (light, mut heavy) = (connect("hello")?, connect("classify")?);
     let payload = text_to_classify();
+    let cores = controller.node(SMARTNIC)?.cores;
+    let interval = heavy_interval(&mut heavy, &payload, cores).map_err(of_client)?;
     let shared = Shared::default();
     std::thread::scope(|scope| {
         let threads = [
             scope.spawn(|| send_light(light, &shared)),
-            scope.spawn(|| send_heavy(heavy, &payload, &shared)),
+            scope.spawn(|| send_heavy(heavy, &payload, interval, &shared)),
         ];
         let result = in_turn(controller, length, &shared);
         shared.stop.store(true, Ordering::Relaxed);
@@ -291,9 +298,26 @@ fn send_light(mut client: Client, shared: &Shared) -> Result<(), ClientError> {
     Ok(())
 }
 
+/// The time between two heavy requests at which the SmartNIC's cores cannot keep up, whatever the speed of
+/// this machine.
+fn heavy_interval(client: &mut Client, payload: &[u8], cores: u16) -> Result<Nanos, ClientError> {
+    let mut shortest_s = f64::INFINITY;
+    for _ in 0..TIMED {
+        let begin = Instant::now();
+        client.call(b"k", payload, Nanos::from_secs(10))?;
+        shortest_s = shortest_s.min(begin.elapsed().as_secs_f64());
+    }
+    let rps = (OVERLOAD * f64::from(cores) / shortest_s).clamp(1.0, HEAVY_RPS_MAX);
+    Ok(Nanos((1e9 / rps) as u64))
+}
+
 /// Sends heavy requests at their rate while they are wanted.
-fn send_heavy(mut client: Client, payload: &[u8], shared: &Shared) -> Result<(), ClientError> {
-    let interval = Nanos::from_secs(1) / HEAVY_RPS;
+fn send_heavy(
+    mut client: Client,
+    payload: &[u8],
+    interval: Nanos,
+    shared: &Shared,
+) -> Result<(), ClientError> {
     let mut due = client.now();
     while !shared.stop.load(Ordering::Relaxed) {
         let now = client.now();
