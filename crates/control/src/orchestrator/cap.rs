@@ -10,6 +10,7 @@ use super::cap_search::{Leaving, Search, Shed};
 use super::following::Seen;
 use super::moving::Moving;
 use super::power::{Drawn, MeterReading, Meters, Picture};
+use super::relief::by_node;
 use super::round::Round;
 use crate::limits::{POWER_CANDIDATES_MAX, POWER_LOOK_INTERVAL};
 use crate::orchestration::{Act, CPU_PERMILLE, Decided, cooldown};
@@ -260,11 +261,9 @@ impl Shedding<'_, '_, '_, '_> {
                 }
                 Ok(_) => {}
                 Err(rejected) => {
-                    let of =
-                        |(n, why): &(NodeId, String)| format!("{}: {why}", control.node_name(*n));
-                    let nodes: Vec<String> = rejected.nodes.iter().map(of).collect();
+                    let nodes = by_node(control, &rejected.nodes, ", ");
                     let name = control.shard_name(rejected.key);
-                    why.push(format!("{name}: {}", nodes.join(", ")));
+                    why.push(format!("{name}: {nodes}"));
                 }
             }
         }

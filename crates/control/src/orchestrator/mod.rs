@@ -348,10 +348,9 @@ impl Orchestrator {
                 decided.why = what;
             }
             Pick::Nowhere(instance, why) => {
-                let of = |(n, why): &(NodeId, String)| format!("{}: {why}", control.node_name(*n));
-                let nodes: Vec<String> = why.iter().map(of).collect();
+                let why = relief::by_node(control, &why, "; ");
                 decided.of(instance);
-                decided.why = format!("{what}; no node can take it ({})", nodes.join("; "));
+                decided.why = format!("{what}; no node can take it ({why})");
             }
         }
         Outcome::Decided(decided)

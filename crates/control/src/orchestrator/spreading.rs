@@ -7,6 +7,7 @@
 use super::Orchestrator;
 use super::budget::Budget;
 use super::moving::Moving;
+use super::relief::by_node;
 use super::round::Round;
 use super::scaling::Used;
 use crate::limits::{CANDIDATES_MAX, SPREAD_BUSY_PERCENT_MAX};
@@ -129,10 +130,7 @@ impl Orchestrator {
         moving.busy_permille_max = Some(busy_permille * SPREAD_BUSY_PERCENT_MAX / 100);
         let found =
             round.with(|cluster| self.destination(now, control, cluster, &moving, shard.node));
-        Some(found.map_err(|nodes| {
-            let why = |(n, why): &(NodeId, String)| format!("{}: {why}", control.node_name(*n));
-            nodes.iter().map(why).collect::<Vec<_>>().join("; ")
-        }))
+        Some(found.map_err(|why| by_node(control, &why, "; ")))
     }
 
     fn about(&self, now: Timestamp, crowd: &Crowd, shard: Used) -> Decided {

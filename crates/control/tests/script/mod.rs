@@ -111,10 +111,14 @@ impl Script {
 
     pub fn up(nodes: &[&str]) -> Script {
         let mut s = Script::new();
-        for (i, node) in nodes.iter().enumerate() {
-            s.join(node, 100 + i as u64);
-        }
+        s.join_all(nodes);
         s
+    }
+
+    fn join_all(&mut self, nodes: &[&str]) {
+        for (i, node) in nodes.iter().enumerate() {
+            self.join(node, 100 + i as u64);
+        }
     }
 
     pub fn all() -> Script {
@@ -137,9 +141,7 @@ impl Script {
         let second = "        - name: s2\n";
         let topology = TOPOLOGY.replace(second, &[rack, second].concat());
         let mut s = Script::of(&topology, Format::default());
-        for (i, node) in NODES.iter().enumerate() {
-            s.join(node, 100 + i as u64);
-        }
+        s.join_all(&NODES);
         s.deploy().unwrap();
         s.fill();
         s
