@@ -24,6 +24,8 @@ pub(crate) struct Subscriber {
     pub(crate) identity: AppId,
     /// When it began with that state, if it did.
     pub(crate) restored_at: Timestamp,
+    /// Whether others are subscribed under the same identity.
+    pub(crate) has_twins: bool,
     /// How long it may take.
     pub(crate) deadline: Nanos,
 }
@@ -46,10 +48,19 @@ impl Subscribers {
                     service,
                     identity: plan.identity(),
                     restored_at: plan.restored.as_ref().map_or(Timestamp::ZERO, |r| r.at),
+                    has_twins: false,
                     deadline: plan.app.spec.deadline,
                 };
                 let topics = all.0.entry(application).or_default();
                 topics.entry(name).or_default().push(subscriber);
+            }
+        }
+        for subscribers in all.0.values_mut().flat_map(BTreeMap::values_mut) {
+            let named = |s: &Subscriber| (s.identity, s.service);
+            let names: Vec<(AppId, ServiceId)> = subscribers.iter().map(named).collect();
+            for subscriber in subscribers {
+                let own = named(subscriber);
+                subscriber.has_twins = names.iter().filter(|name| **name == own).count() > 1;
             }
         }
         all
@@ -68,11 +79,10 @@ impl Subscribers {
 pub(crate) struct SubscriberCopy {
     /// The application that gets it, and its identity there.
     pub(crate) to: CopyTo,
-    /// The name under which the log notes its confirmation.
+    /// The name under which its confirmation is noted.
     pub(crate) name: RequestId,
-    /// The name for the application whose state the subscriber began with, if the publication is older than
-    /// the restore: then a confirmation by that application counts for this one too.
-    pub(crate) name_before: Option<RequestId>,
+    /// The names of which each says that it is confirmed.
+    confirmed_by: [RequestId; 2],
 }
 
 /// An application, and the identity of a request to it. Two applications of which one began with the
@@ -88,21 +98,27 @@ impl SubscriberCopy {
     ) -> SubscriberCopy {
         let service = subscriber.service;
         let id = publication_request(own, (subscriber.identity, service));
+        let own_name = publication_request(id, (subscriber.app, service));
+        // A confirmation under the identity itself counts for applications that are restored later, too: what
+        // it confirms is in their state, or came after the cut. Those that are subscribed now may be
+        // handling their copies, so that it must not count for them.
         let is_first = subscriber.identity == subscriber.app;
+        let counts = is_first || set_at < subscriber.restored_at;
         SubscriberCopy {
             to: (subscriber.app, id),
-            name: if is_first {
+            name: if is_first && !subscriber.has_twins {
                 id
             } else {
-                publication_request(id, (subscriber.app, service))
+                own_name
             },
-            name_before: (!is_first && set_at < subscriber.restored_at).then_some(id),
+            confirmed_by: [own_name, if counts { id } else { own_name }],
         }
     }
 
     fn is_in(&self, confirmed: &Confirmed) -> bool {
-        let mut names = std::iter::once(self.name).chain(self.name_before);
-        names.any(|name| confirmed.contains(&name))
+        self.confirmed_by
+            .iter()
+            .any(|name| confirmed.contains(name))
     }
 }
 
@@ -122,8 +138,8 @@ pub(crate) struct Publications {
     pub(crate) partials: Partials,
     /// The one that was begun last.
     begun: Option<OutboundPlace>,
-    /// The entry that removed some last.
-    pub(crate) removed_at: Option<u64>,
+    /// The entry that removed some last, and their keys.
+    removal: Option<(u64, BTreeSet<Vec<u8>>)>,
     /// When the primary is called to remove more.
     pub(crate) wakes_at: Option<Timestamp>,
 }
@@ -315,6 +331,24 @@ impl Publications {
         names
     }
 
+    /// An entry removes these.
+    pub(crate) fn on_removal(&mut self, op: u64, names: &[PublicationName]) {
+        let keys = names.iter().map(|name| name.key.clone());
+        self.removal = Some((op, keys.collect()));
+    }
+
+    /// Whether the last entry that removed some is committed.
+    pub(crate) fn is_removal_committed(&self, commit: u64) -> bool {
+        self.removal.as_ref().is_none_or(|(op, _)| *op <= commit)
+    }
+
+    /// Whether the one before in the order of its key is gone for good: no successor sends it again, after
+    /// this one.
+    pub(crate) fn is_next(&self, place: &OutboundPlace, commit: u64) -> bool {
+        let mut removal = self.removal.iter().filter(|(op, _)| *op > commit);
+        !removal.any(|(_, keys)| keys.contains(&place.1.key))
+    }
+
     /// Takes partial confirmations of a slot that are to be written, see [`Partials::take_due`].
     pub(crate) fn take_due(
         &mut self,
@@ -351,29 +385,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_confirmation_counts_for_who_began_with_that_state_if_it_was_published_before() {
+    fn a_confirmation_before_the_restore_counts_for_who_began_with_that_state() {
         let restored_at = Timestamp(1_000);
-        let subscriber = |app, restored_at| Subscriber {
+        let subscriber = |app, restored_at, has_twins| Subscriber {
             app: AppId(app),
             service: ServiceId(1),
             identity: AppId(1),
             restored_at,
+            has_twins,
             deadline: Nanos::from_secs(1),
         };
         let own = RequestId { client: 7, seq: 9 };
         let copies = |set_at| {
             let copy = |of| SubscriberCopy::new(own, Timestamp(set_at), &of);
             (
-                copy(subscriber(1, Timestamp::ZERO)),
-                copy(subscriber(2, restored_at)),
+                copy(subscriber(1, Timestamp::ZERO, false)),
+                copy(subscriber(1, Timestamp::ZERO, true)),
+                copy(subscriber(2, restored_at, true)),
             )
         };
         for (set_at, counts) in [(999, true), (1_000, false), (1_001, false)] {
-            let (original, restored) = copies(set_at);
-            assert_eq!(original.to.1, restored.to.1, "the same identity");
-            assert_eq!(restored.is_in(&Confirmed::from([original.name])), counts);
-            assert!(!original.is_in(&Confirmed::from([restored.name])));
-            assert!(restored.is_in(&Confirmed::from([restored.name])));
+            let (alone, beside, restored) = copies(set_at);
+            assert_eq!(alone.to.1, restored.to.1, "the same identity");
+            let is_in = |copy: &SubscriberCopy, name| copy.is_in(&Confirmed::from([name]));
+            assert_eq!(is_in(&restored, alone.name), counts);
+            assert!(!is_in(&restored, beside.name), "it may have its copy");
+            assert!(is_in(&restored, restored.name));
+            for original in [alone, beside] {
+                assert!(!is_in(&original, restored.name));
+                assert!(is_in(&original, alone.name));
+                assert!(is_in(&original, beside.name));
+            }
         }
     }
 }

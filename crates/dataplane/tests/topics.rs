@@ -57,6 +57,48 @@ fn a_confirmation_by_an_application_counts_for_itself_only() {
 }
 
 #[test]
+fn a_confirmation_does_not_count_for_a_restored_application_that_has_its_copy_already() {
+    let mut c = cluster();
+    // The back is away, and so is the restored application, which is sent its copy of the first.
+    let (back, beside) = ([(0, 2), (2, 0)], [(0, 3), (3, 0)]);
+    c.cut.extend(back);
+    for seq in [1, 2] {
+        publish(&mut c, seq, b"k");
+        c.pass(100);
+    }
+    c.cut.extend(beside);
+    restore_beside(&mut c);
+    c.pass(2_000);
+    c.cut.retain(|link| !back.contains(link));
+    c.pass(3_000);
+    assert_eq!(handled(&c, "back"), [1], "the second waits for the first");
+    c.cut.clear();
+    c.pass(10_000);
+    assert_eq!(handled(&c, "back"), [1, 2]);
+    assert_eq!(handled_beside(&c), [1, 2]);
+    assert_eq!(open(&c, 0), 0);
+}
+
+#[test]
+fn a_publication_follows_when_no_successor_can_send_the_one_before_again() {
+    let mut c = cluster();
+    let (back, backup) = ([(0, 2), (2, 0)], [(0, 1), (1, 0)]);
+    c.cut.extend(back);
+    for seq in [1, 2] {
+        publish(&mut c, seq, b"k");
+        c.pass(100);
+    }
+    // The back confirms the first; the entry that removes it is not committed.
+    c.cut = backup.into_iter().collect();
+    c.pass(3_000);
+    assert_eq!(handled(&c, "back"), [1]);
+    c.cut.clear();
+    c.pass(5_000);
+    assert_eq!(handled(&c, "back"), [1, 2]);
+    assert_eq!(open(&c, 0), 0);
+}
+
+#[test]
 fn the_handler_is_told_the_topic() {
     let mut c = cluster();
     let topics = note_topics(&mut c);

@@ -31,7 +31,8 @@ impl Primary {
         let behind = table.publications(mine.begun()).take_while(committed);
         let all = table.publications(None).take_while(committed);
         let mut places = behind.chain(all).map(|(place, _)| place);
-        places.find(|place| !mine.has(place)).cloned()
+        let may_begin = |place: &&_| !mine.has(place) && mine.is_next(place, self.commit);
+        places.find(may_begin).cloned()
     }
 
     /// Begins the publications whose entries are committed, as many as may be in progress.
@@ -133,10 +134,7 @@ impl Primary {
     /// entry removes many publications.
     fn can_remove(&self, cx: &Context<'_>, shard: &Shard) -> bool {
         !self.frozen
-            && self
-                .publications
-                .removed_at
-                .is_none_or(|op| op <= self.commit)
+            && self.publications.is_removal_committed(self.commit)
             && !self.streams.are_behind(cx.now)
             && shard.log.outbox.len() < OUTBOX_MAX
             && self.may_serve(cx, shard)
@@ -155,7 +153,7 @@ impl Primary {
         if self.can_remove(turn.cx, turn.shard)
             && let Some(entry) = self.confirming_entry(turn)
         {
-            self.publications.removed_at = Some(entry.op);
+            self.publications.on_removal(entry.op, &entry.confirmed);
             self.append(turn, entry, None);
         }
         self.plan_removal(turn);
