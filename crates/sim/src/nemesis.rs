@@ -255,6 +255,7 @@ impl<'a> Run<'a> {
             self.probe(PROBES);
             self.outlive();
             self.wait_for_timers();
+            self.let_ticks_pass();
             self.check_idle("after the last answer");
             self.check_backups();
         }
@@ -288,6 +289,14 @@ impl<'a> Run<'a> {
             .max(self.scenario.longest_ask());
         if longest > Nanos::ZERO {
             self.wait(longest + TIMERS_FIRED_AFTER);
+        }
+    }
+
+    /// Waits until what timers that repeat began this minute is done.
+    fn let_ticks_pass(&mut self) {
+        let into = Nanos(self.cluster.now.0 % ticks::INTERVAL.0);
+        if self.scenario.ticks() && into < TICKS_FIRED_AFTER {
+            self.wait(TICKS_FIRED_AFTER - into);
         }
     }
 
