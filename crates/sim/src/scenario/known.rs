@@ -17,6 +17,10 @@ pub(crate) fn may_lose_log_and_memory(scenario: &Scenario) -> bool {
 /// How long after the loss of confirmed writes a node is up to date again.
 const UP_TO_DATE_MS: u64 = 3_000;
 
+/// Share of lost datagrams from which nodes may not hear each other for so long that they count as
+/// silent.
+const SILENCE_LOSS_PERMILLE: u64 = 200;
+
 /// Hole: confirmed writes that a node's disk loses leave no trace there. Until the node is up to date, it
 /// may take over if the other copies end or fall silent, and nobody can tell that its own lacks something.
 pub(crate) fn may_hide_losses(scenario: &Scenario, node: u32, now_ms: u64) -> bool {
@@ -25,6 +29,7 @@ pub(crate) fn may_hide_losses(scenario: &Scenario, node: u32, now_ms: u64) -> bo
         acts.filter(|act| act.at_ms <= now_ms + UP_TO_DATE_MS && now_ms <= act.end_ms() + 1_000);
     near.any(|act| match act.fault {
         Fault::NodeLostWrites(other) => other != node,
+        Fault::Loss(wire) => wire.loss_permille >= SILENCE_LOSS_PERMILLE,
         Fault::Isolate(_)
         | Fault::CutPeers(_)
         | Fault::CutController(_)
