@@ -97,13 +97,13 @@ impl Difference {
         has: &BTreeSet<AppId>,
     ) -> PlanChange {
         let all = &self.change;
-        let is_kept = |id: &AppId| has.contains(id) && concern.binary_search(id).is_ok();
-        let kept = all.apps.keys().filter(|id| is_kept(id));
+        // Most nodes have what concerns them.
+        let has_all = has.iter().eq(concern);
+        let kept = concern.iter().filter(|id| has_all || has.contains(id));
         let changed = kept.filter_map(|id| Some((*id, self.of_app(*id, node)?)));
         let mut apps: BTreeMap<AppId, AppChange> = changed.collect();
-        // Most nodes have what concerns them.
         let mut gone = Vec::new();
-        if !has.iter().eq(concern) {
+        if !has_all {
             let new = concern.iter().filter(|id| !has.contains(id));
             let whole = |id: &AppId| AppChange::between(None, &control.apps[id].plan);
             apps.extend(new.filter_map(|id| Some((*id, whole(id)?))));

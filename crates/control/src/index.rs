@@ -69,6 +69,8 @@ pub(crate) struct Index {
     pub(crate) busy: BTreeSet<ShardKey>,
     /// By node: the shards that name it.
     pub(crate) by_node: Vec<BTreeSet<ShardKey>>,
+    /// By node: their applications, in their order.
+    pub(crate) apps_by_node: Vec<Vec<AppId>>,
     /// Nodes that take no new instances.
     pub(crate) out_of_service: BTreeSet<NodeId>,
     pub(crate) apps: BTreeMap<AppId, IndexedApp>,
@@ -144,8 +146,11 @@ impl Index {
         self.busy.remove(&key);
     }
 
-    /// Reserves on a node what its shards take, in their order.
-    pub(crate) fn reserve(&mut self, node: NodeId) {
+    /// Notes which shards a node has now: reserves what they take, in their order.
+    pub(crate) fn note_shards(&mut self, node: NodeId) {
+        let mut apps: Vec<AppId> = self.by_node[node.index()].iter().map(|k| k.app).collect();
+        apps.dedup();
+        self.apps_by_node[node.index()] = apps;
         let Some(kind) = self.cluster.get(node).map(|n| n.kind) else {
             return;
         };
@@ -187,10 +192,8 @@ impl Index {
 
     /// The applications that have copies on a node, in their order.
     pub(crate) fn apps_on(&self, node: NodeId) -> Vec<AppId> {
-        let shards = self.by_node.get(node.index());
-        let mut apps: Vec<AppId> = shards.into_iter().flatten().map(|key| key.app).collect();
-        apps.dedup();
-        apps
+        let apps = self.apps_by_node.get(node.index());
+        apps.cloned().unwrap_or_default()
     }
 
     /// The shards that name a node, in their order.

@@ -57,6 +57,8 @@ impl Control {
             assert_eq!(node, expected, "what is reserved on {id}");
         }
         assert_eq!(index.by_node, expected.by_node, "shards by node");
+        let apps = (&index.apps_by_node, &expected.apps_by_node);
+        assert_eq!(apps.0, apps.1, "applications by node");
         assert_eq!(index.unsettled, expected.unsettled, "shards to settle");
         assert_eq!(index.busy, expected.busy, "shards that change");
         assert_eq!(index.cut, expected.cut, "members that miss peers");
@@ -76,6 +78,7 @@ impl Index {
         }
         let mut index = Index {
             by_node: vec![BTreeSet::new(); servers.len()],
+            apps_by_node: vec![Vec::new(); servers.len()],
             servers: servers.into(),
             places: places(&control.topology),
             relays: relays(&control.topology),
@@ -127,7 +130,7 @@ impl Index {
             self.update_app(control, app, &mut changed);
         }
         for node in changed {
-            self.reserve(node);
+            self.note_shards(node);
         }
     }
 
@@ -181,20 +184,23 @@ impl Index {
             .peekable();
         let mut shards = Vec::with_capacity(app.plan.shards.len());
         for shard in &app.plan.shards {
-            let held = Held::new(app, shard);
-            while let Some(gone) = before.next_if(|b| b.id < held.id) {
+            while let Some(gone) = before.next_if(|b| b.id < shard.id()) {
                 self.remove(id, &gone, changed);
             }
-            let same = before.next_if(|b| b.id == held.id);
-            if is_resized || same.as_ref() != Some(&held) {
-                if let Some(old) = same {
-                    self.remove(id, &old, changed);
+            let held = match before.next_if(|b| b.id == shard.id()) {
+                Some(same) if !is_resized && same.is_of(app, shard) => same,
+                old => {
+                    if let Some(old) = old {
+                        self.remove(id, &old, changed);
+                    }
+                    let held = Held::new(app, shard);
+                    for (node, _) in &held.nodes {
+                        self.by_node[node.index()].insert(held.key(id));
+                        changed.insert(*node);
+                    }
+                    held
                 }
-                for (node, _) in &held.nodes {
-                    self.by_node[node.index()].insert(held.key(id));
-                    changed.insert(*node);
-                }
-            }
+            };
             self.note_status(control, app, shard);
             shards.push(held);
         }
@@ -222,19 +228,26 @@ impl Index {
 
 impl Held {
     fn new(app: &AppState, shard: &ShardPlan) -> Held {
-        let primary = (!app.is_orphan(shard)).then_some(Role::Primary);
-        let has_left = |n: &&NodeId| shard.role(**n).is_none();
-        let left = shard.leaving.iter().filter(has_left);
-        let copies = shard.backups.iter().chain(&shard.joining).chain(left);
-        let copies = copies.map(|node| (*node, Some(Role::Backup)));
         Held {
             id: shard.id(),
-            nodes: [(shard.primary, primary)]
-                .into_iter()
-                .chain(copies)
-                .collect(),
+            nodes: held_by(app, shard).collect(),
         }
     }
+
+    /// Whether the shard still names the same nodes in the same order.
+    fn is_of(&self, app: &AppState, shard: &ShardPlan) -> bool {
+        self.nodes.iter().copied().eq(held_by(app, shard))
+    }
+}
+
+/// The nodes that a shard names, in the order of its plan, with what it reserves there.
+fn held_by(app: &AppState, shard: &ShardPlan) -> impl Iterator<Item = (NodeId, Option<Role>)> {
+    let primary = (!app.is_orphan(shard)).then_some(Role::Primary);
+    let has_left = |n: &&NodeId| shard.role(**n).is_none();
+    let left = shard.leaving.iter().filter(has_left);
+    let copies = shard.backups.iter().chain(&shard.joining).chain(left);
+    let copies = copies.map(|node| (*node, Some(Role::Backup)));
+    std::iter::once((shard.primary, primary)).chain(copies)
 }
 
 fn places(topology: &Topology) -> BTreeMap<NodeId, (usize, usize, usize)> {
