@@ -8,9 +8,8 @@
 use super::budget::Budget;
 use super::cap_search::{Leaving, Search, Shed};
 use super::following::Seen;
-use super::moving::Moving;
+use super::moving::{Moving, by_node};
 use super::power::{Drawn, MeterReading, Meters, Picture};
-use super::relief::by_node;
 use super::round::Round;
 use crate::limits::{POWER_CANDIDATES_MAX, POWER_LOOK_INTERVAL};
 use crate::orchestration::{Act, CPU_PERMILLE, Decided, cooldown};

@@ -36,7 +36,7 @@ use cap::Capping;
 use e3_model::orchestrator::{Cause, OrchestratorMode, OrchestratorSettings};
 use e3_model::{AppId, Nanos, NodeId, ShardKey, Timestamp, Topology};
 use following::{Following, Seen};
-use moving::Moving;
+use moving::{Moving, by_node};
 use round::Round;
 use scaling::Scaling;
 use std::collections::{BTreeMap, VecDeque};
@@ -348,7 +348,7 @@ impl Orchestrator {
                 decided.why = what;
             }
             Pick::Nowhere(instance, why) => {
-                let why = relief::by_node(control, &why, "; ");
+                let why = by_node(control, &why, "; ");
                 decided.of(instance);
                 decided.why = format!("{what}; no node can take it ({why})");
             }

@@ -1,4 +1,4 @@
-//! An instance that is to move, with what the search for its destination needs.
+//! An instance that is to move, with what the search for its destination needs, and why nodes refuse it.
 
 use crate::state::Control;
 use e3_model::plan::ShardPlan;
@@ -48,4 +48,10 @@ impl<'a> Moving<'a> {
         let scaled = self.cpu_permille as f64 * factor(there) / factor(here).max(f64::MIN_POSITIVE);
         scaled.round() as u64
     }
+}
+
+/// Why nodes cannot take an instance, in one line.
+pub(super) fn by_node(control: &Control, rejected: &[(NodeId, String)], separator: &str) -> String {
+    let of = |(n, why): &(NodeId, String)| format!("{}: {why}", control.node_name(*n));
+    rejected.iter().map(of).collect::<Vec<_>>().join(separator)
 }

@@ -140,9 +140,3 @@ impl Orchestrator {
         Ok(())
     }
 }
-
-/// Why nodes cannot take an instance, in one line.
-pub(super) fn by_node(control: &Control, rejected: &[(NodeId, String)], separator: &str) -> String {
-    let of = |(n, why): &(NodeId, String)| format!("{}: {why}", control.node_name(*n));
-    rejected.iter().map(of).collect::<Vec<_>>().join(separator)
-}

@@ -6,8 +6,7 @@
 
 use super::Orchestrator;
 use super::budget::Budget;
-use super::moving::Moving;
-use super::relief::by_node;
+use super::moving::{Moving, by_node};
 use super::round::Round;
 use super::scaling::Used;
 use crate::limits::{CANDIDATES_MAX, SPREAD_BUSY_PERCENT_MAX};
