@@ -14,7 +14,8 @@ use crate::routes::Routes;
 use e3_model::{Address, Formats, MessageId, RequestId, ShardKey, Slot, Timestamp};
 use e3_wire::client::{ClientFrame, DeadLetters};
 use e3_wire::datagram::{Header, open};
-use e3_wire::entry::{DeadLetter, Outcome, Reply};
+use e3_wire::dead_letter::DeadLetter;
+use e3_wire::entry::{Outcome, Reply};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 #[derive(Debug)]

@@ -9,7 +9,8 @@ use crate::socket::{Socket, address, unique};
 use e3_client_core::limits::ANSWER_GRACE;
 use e3_client_core::{Event, Requests, Routes};
 use e3_model::{MessageId, ShardKey, Timestamp};
-use e3_wire::entry::{DeadLetter, Reply};
+use e3_wire::dead_letter::DeadLetter;
+use e3_wire::entry::Reply;
 use std::net::SocketAddr;
 
 /// Says where the primary of the shard is; asked until it replies. None if no node serves it now.

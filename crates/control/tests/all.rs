@@ -11,6 +11,7 @@ mod formats;
 mod hardware;
 mod hardware_random;
 mod load;
+mod lost;
 mod membership;
 mod moves;
 mod orchestrator;

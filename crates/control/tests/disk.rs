@@ -1,6 +1,6 @@
 //! Services with `durability: disk`: the end of a process is not the end of its copies.
 
-use crate::script::{APP, AT, CLUSTER, KEY, NODES, Script};
+use crate::script::{APP, AT, CLUSTER, KEY, NODES, Script, all_nodes};
 use e3_control::{Applied, Command, CommandError};
 use e3_model::document::parse_application;
 use e3_model::plan::{CopyOnDisk, NodeEvent, NodeHello, OnDisk, Role};
@@ -52,10 +52,6 @@ fn hello(s: &Script, node: NodeId, cluster: u64, copies: Vec<CopyOnDisk>) -> Com
 fn restart(s: &mut Script, node: NodeId, copies: Vec<CopyOnDisk>) {
     let join = hello(s, node, CLUSTER, copies);
     s.ok(join);
-}
-
-fn all_nodes() -> Vec<NodeId> {
-    (0..6).map(NodeId).collect()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Shards that have lost their last copy, or have none to lose: where they begin again.
 
-use crate::script::{AT, KEY, NODES, Script};
+use crate::script::{AT, KEY, NODES, Script, all_nodes};
 use e3_control::limits::LOSSES_MAX;
 use e3_control::{Command, CommandError, Loss};
 use e3_model::plan::{NodeEvent, NodeHello, Role};
@@ -30,10 +30,6 @@ const FRONT: ShardKey = ShardKey {
     service: ServiceId(0),
     shard: ShardId(0),
 };
-
-fn all_nodes() -> Vec<NodeId> {
-    (0..6).map(NodeId).collect()
-}
 
 fn stateless(text: &str) -> Script {
     let mut s = Script::all();

@@ -7,7 +7,7 @@
 
 use crate::limits::DEAD_LETTERS_MAX;
 use e3_model::{MessageId, Slot};
-use e3_wire::entry::DeadLetter;
+use e3_wire::dead_letter::DeadLetter;
 use std::collections::BTreeMap;
 
 /// Dead letters of a shard.

@@ -26,6 +26,7 @@ mod replication;
 mod reports;
 mod requests;
 mod reshard;
+mod reshard_effects;
 mod snapshots;
 mod store;
 mod streams;

@@ -8,7 +8,8 @@ use e3_client_core::{Call, Completed, Event, Requests, Routes};
 use e3_model::{Address, AppId, MessageId, Nanos, RequestId, ShardKey, Timestamp};
 use e3_random::Random;
 use e3_wire::client::DeadLetters;
-use e3_wire::entry::{DeadLetter, Outcome, Reply};
+use e3_wire::dead_letter::DeadLetter;
+use e3_wire::entry::{Outcome, Reply};
 use std::collections::BTreeMap;
 
 /// How long a client waits for the dead letters of a shard.

@@ -10,6 +10,7 @@ mod agents;
 mod asks;
 mod backups;
 mod checks;
+mod clients;
 mod controller;
 mod disks;
 mod loads;
@@ -29,10 +30,10 @@ mod versions;
 pub use shrink::shrink;
 
 use crate::asks::Ask;
-use crate::client::{Client, Load};
+use crate::client::Client;
 use crate::clock::SimClock;
 use crate::cluster::{BEGIN, Cluster};
-use crate::scenario::{Act, ClientShape, Scenario, app_id};
+use crate::scenario::{Act, ClientShape, Scenario};
 use crate::service::{Calls, Service};
 use crate::ticks;
 use crate::topics::{Published, Publishes};
@@ -71,10 +72,6 @@ const TICKS_FIRED_AFTER: Nanos = Nanos::from_secs(10);
 const DEADLINE_SHORT_MS: u64 = 3_000;
 /// How long after that.
 const FORGOTTEN_AFTER: Nanos = Nanos(DEDUP_GRACE.0 + 5_000_000_000);
-/// Clients that rush send at most so long before a fault begins,
-const RUSH_BEFORE_MAX: Nanos = Nanos::from_millis(4);
-/// or so long after.
-const RUSH_AFTER_MAX: Nanos = Nanos::from_millis(150);
 /// The invariants of a node are checked once in this many of its steps, as each check looks at all
 /// channels.
 const VALIDATES_EVERY: u64 = 64;
@@ -343,51 +340,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn client(&mut self, at: usize, shape: &ClientShape) -> Client {
-        let (id, app) = (100 + at as u64, app_id(shape.app));
-        let deadline = Nanos::from_millis(shape.deadline_ms);
-        let mut client = match shape.is_keyed {
-            true => Client::keyed(id, app, deadline),
-            false => Client::new(id, app),
-        };
-        client.clock = SimClock::new(self.cluster.now, shape.offset_ms, 0);
-        client.nodes = self.nodes();
-        client.keys = shape.keys;
-        // Clients vanish with their last requests in flight.
-        let faults_ms = self.scenario.faults_ms.saturating_sub(1_000).max(1);
-        let span = Nanos::from_millis(shape.vanishes_ms.map_or(faults_ms, |ms| ms.min(faults_ms)));
-        client.load = Some(Load {
-            left: shape.requests,
-            burst: shape.burst.max(1),
-            every: Some(Nanos(span.0 / shape.requests.max(1))),
-            deadline,
-        });
-        let first = *self.random.pick(&client.nodes);
-        let others = client.nodes.clone().into_iter().filter(|n| *n != first);
-        let nodes: Vec<u32> = std::iter::once(first).chain(others).collect();
-        client.set_routes(self.cluster.now, nodes.into_iter(), std::iter::empty());
-        client
-    }
-
-    /// Has a client send its requests when faults begin: half of them just before, so that they are
-    /// in flight then, and half soon after.
-    fn rush(&mut self, client: usize) {
-        let acts = self.scenario.script.len() as u64;
-        if let Some(load) = &mut self.cluster.clients[client].load {
-            load.burst = load.left.div_ceil(acts);
-            load.every = None;
-        }
-        for act in &self.scenario.script {
-            let begins = self.begin + Nanos::from_millis(act.at_ms);
-            let at = if self.random.one_in(2) {
-                begins - Nanos(self.random.below(RUSH_BEFORE_MAX.0))
-            } else {
-                begins + Nanos(self.random.below(RUSH_AFTER_MAX.0))
-            };
-            self.cluster.load_at(client as u16, at.max(self.begin));
-        }
-    }
-
     fn start_node(&mut self, node: u32) {
         let shape = self.scenario.clocks.get(node as usize);
         let shape = shape.copied().unwrap_or_default();
@@ -419,18 +371,6 @@ impl<'a> Run<'a> {
         self.cluster.run(STEP);
     }
 
-    fn vanish(&mut self) {
-        for (client, shape) in self.cluster.clients.iter_mut().zip(&self.scenario.clients) {
-            let at = shape
-                .vanishes_ms
-                .map(|ms| self.begin + Nanos::from_millis(ms));
-            let has_sent = client.load.is_none_or(|l| l.left == 0);
-            if at.is_some_and(|at| at <= self.cluster.now) && has_sent {
-                client.has_vanished = true;
-            }
-        }
-    }
-
     /// How long after healing everything must have recovered: what is in the queues then takes its time.
     fn recovery(&self) -> Nanos {
         RECOVERY + self.scenario.work() + self.scenario.publishing_time()
@@ -459,37 +399,6 @@ impl<'a> Run<'a> {
         while self.cluster.now < until {
             self.step();
         }
-    }
-
-    /// Sends new requests, which must be handled now.
-    fn probe(&mut self, requests: u64) {
-        let first = self.cluster.clients.len();
-        for app in 0..self.scenario.apps.len() {
-            let shape = ClientShape {
-                app,
-                requests,
-                burst: 1,
-                keys: 1_000,
-                deadline_ms: PROBE.as_millis(),
-                is_rushing: false,
-                is_keyed: false,
-                offset_ms: 0,
-                vanishes_ms: None,
-            };
-            let mut client = self.client(first + app, &shape);
-            if let Some(load) = &mut client.load {
-                load.every = Some(Nanos::from_millis(20));
-            }
-            self.cluster.clients.push(client);
-            self.cluster.begin_load((first + app) as u16);
-        }
-        let until = self.cluster.now + PROBE + Nanos::from_secs(1);
-        while self.cluster.now < until && self.is_sound() && !self.is_settled() {
-            self.step();
-        }
-        self.check_probes(first);
-        // The last requests may still have effects after their answers.
-        self.wait(Nanos::from_secs(1));
     }
 
     fn summary(&self, recovered_after: Nanos) -> Summary {

@@ -3,7 +3,8 @@
 
 use crate::codec::{Reader, WireError, Write};
 use crate::datagram::{Header, seal};
-use crate::entry::{DeadLetter, Reply};
+use crate::dead_letter::DeadLetter;
+use crate::entry::Reply;
 use crate::limits::DEAD_LETTERS_LEN_MAX;
 use crate::message::{decode_id, decode_trace, encode_id, encode_trace};
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};

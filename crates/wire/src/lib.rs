@@ -9,6 +9,7 @@ pub mod call;
 pub mod client;
 pub mod codec;
 pub mod datagram;
+pub mod dead_letter;
 pub mod entry;
 pub mod frame;
 pub mod heartbeat;
@@ -29,7 +30,7 @@ const _: () = assert!(
     "every message fits a frame"
 );
 const _: () = assert!(
-    REASON_LEN_MAX + KEY_LEN_MAX + PAYLOAD_LEN_MAX + entry::DEAD_LETTER_HEADER_LEN
+    REASON_LEN_MAX + KEY_LEN_MAX + PAYLOAD_LEN_MAX + dead_letter::HEADER_LEN
         <= DEAD_LETTERS_LEN_MAX,
     "every dead letter fits"
 );

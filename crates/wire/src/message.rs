@@ -5,7 +5,7 @@ use crate::node;
 use crate::timer::text;
 use e3_model::limits::{KEY_LEN_MAX, NAME_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::topic::Topic;
-use e3_model::{EdgeId, MessageId, NodeId, RequestId, Slot, Timestamp, TraceContext, Via};
+use e3_model::{EdgeId, MessageId, NodeId, Outcome, RequestId, Slot, Timestamp, TraceContext, Via};
 
 /// Bytes of a message beside key and payload.
 pub const HEADER_LEN: usize = 16 + 2 + 4 + 2 + 2 + 2 + 4 + 8 + 8 + 8 + 25 + 4 + 1 + 2 + 4;
@@ -137,6 +137,14 @@ pub(crate) fn decode_topic(r: &mut Reader<'_>) -> Result<Topic, WireError> {
     Ok(Topic {
         application: text(r, "name of an application", NAME_LEN_MAX)?,
         name: text(r, "name of a topic", NAME_LEN_MAX)?,
+    })
+}
+
+pub(crate) fn decode_outcome(r: &mut Reader<'_>) -> Result<Outcome, WireError> {
+    let code = r.u8()?;
+    Outcome::from_code(code).ok_or(WireError::Unknown {
+        what: "outcome",
+        value: code.into(),
     })
 }
 

@@ -15,6 +15,11 @@ pub const APP: &str = include_str!("../../../model/tests/two-services.yaml");
 pub const CLUSTER: u64 = 9;
 const TOPOLOGY: &str = include_str!("../../../../topologies/3x-type1.yaml");
 
+/// The nodes of the topology.
+pub fn all_nodes() -> Vec<NodeId> {
+    (0..6).map(NodeId).collect()
+}
+
 /// A controller with its log, so that every test also checks replay.
 pub struct Script {
     pub control: Control,

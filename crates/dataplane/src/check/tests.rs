@@ -9,7 +9,8 @@ use e3_model::{
     TraceContext,
 };
 use e3_wire::datagram::Kind;
-use e3_wire::entry::{DeadLetter, Outcome, Output};
+use e3_wire::dead_letter::DeadLetter;
+use e3_wire::entry::{Outcome, Output};
 use e3_wire::timer::TimerName;
 use std::collections::BTreeMap;
 

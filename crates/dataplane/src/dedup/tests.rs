@@ -2,7 +2,8 @@
 
 use super::*;
 use e3_model::{EdgeId, NodeId, RequestId, TraceContext};
-use e3_wire::entry::{DeadLetter, Reply};
+use e3_wire::dead_letter::DeadLetter;
+use e3_wire::entry::Reply;
 
 /// As if so much was remembered.
 pub(crate) fn of_bytes(bytes: usize) -> DedupTable {

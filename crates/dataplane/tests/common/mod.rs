@@ -3,7 +3,9 @@
 //! and what the plan says.
 
 pub mod calls;
+mod client;
 mod disk;
+mod driver;
 pub mod manifests;
 pub mod outbound;
 pub mod topics;
@@ -11,19 +13,18 @@ pub mod topics;
 use disk::Disk;
 use e3_collections::limits::EXPIRED_LEN_MAX;
 use e3_collections::{State, Txn};
-use e3_dataplane::{Config, EmulatedCores, HttpAsk, Output, Worker};
-use e3_invocation::{Completion, Effects, Failed, HandlerError, Invocation};
-use e3_invocation::{Outcome as Run, Output as Message};
+use e3_dataplane::{Config, EmulatedCores, HttpAsk, Worker};
+use e3_invocation::Output as Message;
+use e3_invocation::{Effects, HandlerError, Invocation};
 use e3_model::document::parse_application;
 use e3_model::plan::{AppPlan, InstanceReport, NodePlan, Peer, ShardPlan};
 use e3_model::{
     Address, AppId, Format, Formats, Nanos, NodeId, NodeKind, RequestId, ServiceId, ShardId,
-    ShardKey, Slot, Timestamp, TraceContext,
+    ShardKey, Slot, Timestamp,
 };
 use e3_random::Random;
-use e3_wire::client::{ClientFrame, DeadLetters, Replay, Request};
-use e3_wire::datagram::open;
-use e3_wire::entry::{Outcome, Reply};
+use e3_wire::client::DeadLetters;
+use e3_wire::entry::Reply;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -453,190 +454,9 @@ impl Cluster {
         }
     }
 
-    fn on_client_datagram(&mut self, bytes: &[u8]) {
-        let (_, mut reader) = open(Formats::PROGRAM, bytes).unwrap();
-        while !reader.is_empty() {
-            match ClientFrame::decode(&mut reader).unwrap() {
-                ClientFrame::Reply { id, attempt, reply } => {
-                    self.replies.push((id, attempt, reply));
-                }
-                ClientFrame::DeadLetters(letters) => self.letters.push(letters),
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
     /// Bytes that were sent to a node so far.
     pub fn sent_to(&self, node: u32) -> usize {
         self.sent_to.get(&address(node)).copied().unwrap_or(0)
-    }
-
-    /// The driver's loop of a node.
-    pub fn drain(&mut self, id: u32) {
-        let now = self.clock(id);
-        let node = self.nodes.get_mut(&id).expect("it runs");
-        loop {
-            let mut sent = 0;
-            node.worker.handle_tick(now);
-            node.worker.validate();
-            while let Some(output) = node.worker.poll_output() {
-                match output {
-                    Output::Send { to, bytes } => {
-                        sent += bytes.len();
-                        *self.sent_to.entry(to).or_default() += bytes.len();
-                        self.wire.push((Some(id), to, bytes));
-                    }
-                    Output::Relay { to, bytes, .. } => self.relayed.push((to, bytes)),
-                    Output::Answer { id, reply, .. } => self.answers.push((id, reply)),
-                    Output::Http(ask) => self.http.push((id, ask)),
-                    Output::Start { key, state } => {
-                        node.states.insert(key, state);
-                    }
-                    Output::Stop { key } => {
-                        node.states.remove(&key);
-                        node.waiting.retain(|(k, _)| *k != key);
-                        node.calling.stop(key);
-                    }
-                    Output::Discard { .. } => {}
-                    Output::Execute { key, invocation } => node.waiting.push((key, invocation)),
-                    Output::CallAnswer {
-                        key,
-                        awaited,
-                        answer,
-                    } => {
-                        let run = node.calling.on_answer(key, awaited, answer, &self.called);
-                        node.waiting.extend(run);
-                    }
-                    Output::Journal { number, record } => {
-                        self.disks.entry(id).or_default().append(number, record);
-                    }
-                    Output::Export {
-                        key,
-                        number,
-                        offset,
-                        bytes,
-                    } => {
-                        let part = self.exports.entry((number, key)).or_default();
-                        assert_eq!(offset, part.len() as u64, "{key}: a gap");
-                        part.extend(bytes);
-                        let len = part.len() as u64;
-                        node.worker.handle_exported(now, key, number, len);
-                    }
-                    Output::Fetch { key, number, .. } => self.fetches.push((id, key, number)),
-                    Output::TrimJournal { before } => {
-                        self.disks.entry(id).or_default().trim(before);
-                    }
-                }
-            }
-            self.most_sent = self.most_sent.max(sent);
-            let runs = node.waiting.len().min(node.budget);
-            if node.held || runs == 0 {
-                return;
-            }
-            node.budget -= runs;
-            for (key, invocation) in node.waiting.drain(..runs).collect::<Vec<_>>() {
-                let Some(state) = node.states.get(&key) else {
-                    continue;
-                };
-                let (worker, at) = (&mut node.worker, (now, key));
-                let id_of_request = invocation.id.request;
-                let run = node.calling.begin(worker, at, invocation, &mut self.caller);
-                let Some(invocation) = run else { continue };
-                let handler = match &mut self.other {
-                    Some((other, handler)) if other.id == key.app => handler,
-                    _ => &mut self.handler,
-                };
-                let done = handler(key.service, &invocation, &mut state.borrow_mut());
-                let token = invocation.token;
-                let outcome = match done {
-                    Ok(effects) => Run::Completed(effects),
-                    Err(error) => Run::Failed(Box::new(Failed { error, invocation })),
-                };
-                let busy = (self.busy)(id_of_request);
-                let done = Completion {
-                    token,
-                    outcome,
-                    busy,
-                };
-                node.worker.handle_completion(now, key, done);
-            }
-        }
-    }
-
-    /// A client sends a datagram.
-    pub fn send_raw(&mut self, to: Address, bytes: Vec<u8>) {
-        self.wire.push((None, to, bytes));
-    }
-
-    fn send(&mut self, node: u32, frame: &ClientFrame) {
-        self.wire
-            .push((None, address(node), frame.to_datagram(Format::NEWEST)));
-    }
-
-    /// The client sends an attempt at a request.
-    pub fn request(&mut self, node: u32, seq: u64, attempt: u16, key: &[u8], deadline: Timestamp) {
-        let request = self.request_of(seq, attempt, key, deadline);
-        self.send(node, &ClientFrame::Request(request));
-    }
-
-    pub fn request_of(&self, seq: u64, attempt: u16, key: &[u8], deadline: Timestamp) -> Request {
-        Request {
-            app: APP,
-            id: RequestId { client: 1, seq },
-            attempt,
-            deadline,
-            sent: self.now,
-            oldest_seq: 1,
-            trace: TraceContext::default(),
-            key: key.to_vec(),
-            payload: b"payload".to_vec(),
-        }
-    }
-
-    pub fn send_request(&mut self, node: u32, request: Request) {
-        self.send(node, &ClientFrame::Request(request));
-    }
-
-    /// A client of another protocol asks a node's driver.
-    pub fn ask(&mut self, node: u32, request: Request) {
-        let now = self.clock(node);
-        let asked = self.nodes.get_mut(&node).expect("it runs");
-        asked.worker.handle_request(now, request);
-        self.drain(node);
-    }
-
-    /// The client asks for dead letters.
-    pub fn read_letters(&mut self, node: u32, key: ShardKey) -> DeadLetters {
-        self.letters.clear();
-        let frame = ClientFrame::ReadDeadLetters {
-            shard: key,
-            skip: 0,
-        };
-        self.send(node, &frame);
-        self.pass(5);
-        self.letters.pop().expect("the node serves the shard")
-    }
-
-    /// The client has the first dead letter of a shard replayed.
-    pub fn replay_first(&mut self, node: u32, key: ShardKey, seq: u64) {
-        let letters = self.read_letters(node, key).letters;
-        let (letter, content) = &letters[0];
-        let frame = ClientFrame::Replay(Replay {
-            shard: key,
-            letter: *letter,
-            slot: Slot::of(&content.key),
-            id: RequestId { client: 2, seq },
-            attempt: 0,
-            deadline: self.now + Nanos::from_secs(2),
-        });
-        self.send(node, &frame);
-        self.pass(50);
-    }
-
-    /// Outcomes that the client got for a request.
-    pub fn outcomes(&self, seq: u64) -> Vec<Outcome> {
-        let of = self.replies.iter().filter(|(id, ..)| id.seq == seq);
-        of.map(|(.., reply)| reply.outcome).collect()
     }
 
     /// How often a request was counted at a node's replica of a shard.

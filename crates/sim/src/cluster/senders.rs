@@ -4,7 +4,7 @@ use super::{Cluster, Event};
 use crate::network::client_address;
 use e3_model::plan::Role;
 use e3_model::{MessageId, Nanos, ShardKey, Timestamp};
-use e3_wire::entry::DeadLetter;
+use e3_wire::dead_letter::DeadLetter;
 
 impl Cluster {
     /// A client sends a request to a node.
