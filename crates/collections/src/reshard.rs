@@ -20,10 +20,16 @@ impl State {
         for state in &mut to {
             state.arrays_born = born.unwrap_or_default();
             state.now = now.unwrap_or_default();
+            for (at, contents) in state.contents.iter_mut().enumerate() {
+                let keys: usize = from.iter().map(|state| state.len(at as u16)).sum();
+                *contents = Contents::with_room(contents.kind(), keys / count.max(1));
+            }
         }
+        // Within one state all keys are different.
+        let may_meet = from.len() > 1;
         for state in from {
             for (at, contents) in state.contents.into_iter().enumerate() {
-                divide(contents, at, &mut to, &place);
+                divide(contents, at, &mut to, may_meet, &place);
             }
         }
         to
@@ -45,8 +51,14 @@ fn expiry(at: Timestamp, key: &[u8]) -> Option<Expiry> {
     (at != Timestamp::MAX).then(|| (at, key.into()))
 }
 
-/// Divides one collection, the `at`th.
-fn divide(contents: Contents, at: usize, to: &mut [State], place: &impl Fn(u16) -> usize) {
+/// Divides one collection, the `at`th. `may_meet`: its keys may be there already.
+fn divide(
+    contents: Contents,
+    at: usize,
+    to: &mut [State],
+    may_meet: bool,
+    place: &impl Fn(u16) -> usize,
+) {
     match contents {
         Contents::Hash(map) => {
             for entry in map.into_entries() {
@@ -54,7 +66,7 @@ fn divide(contents: Contents, at: usize, to: &mut [State], place: &impl Fn(u16) 
                 let bytes = entry.key().len() + entry.value().len() + HASH_ENTRY_BYTES;
                 let expires = expiry(entry.expires(), entry.key());
                 if let Contents::Hash(map) = &mut state.contents[at]
-                    && map.get(entry.hash(), entry.key()).is_none()
+                    && !(may_meet && map.get(entry.hash(), entry.key()).is_some())
                 {
                     map.insert(entry);
                     state.on_moved_here(at, bytes, expires);
@@ -81,7 +93,7 @@ fn divide(contents: Contents, at: usize, to: &mut [State], place: &impl Fn(u16) 
                 let bytes = array.key.len() + items.sum::<usize>() + ARRAY_ENTRY_BYTES;
                 let expires = expiry(array.expires, &array.key);
                 if let Contents::Array(map) = &mut state.contents[at]
-                    && map.get(array.hash(), &array.key).is_none()
+                    && !(may_meet && map.get(array.hash(), &array.key).is_some())
                 {
                     map.insert(array);
                     state.on_moved_here(at, bytes, expires);
@@ -96,7 +108,7 @@ fn divide(contents: Contents, at: usize, to: &mut [State], place: &impl Fn(u16) 
                 let Contents::Counter(map) = &mut state.contents[at] else {
                     continue;
                 };
-                if let Some(same) = map.get_mut(counter.hash(), &counter.key) {
+                if may_meet && let Some(same) = map.get_mut(counter.hash(), &counter.key) {
                     same.value = same.value.wrapping_add(counter.value);
                 } else {
                     map.insert(counter);

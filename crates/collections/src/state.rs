@@ -76,11 +76,25 @@ pub(crate) enum Contents {
 
 impl Contents {
     fn new(kind: Kind) -> Contents {
+        Contents::with_room(kind, 0)
+    }
+
+    /// Empty, with room for so many keys.
+    pub(crate) fn with_room(kind: Kind, len: usize) -> Contents {
         match kind {
-            Kind::HashMap => Contents::Hash(Table::default()),
+            Kind::HashMap => Contents::Hash(Table::with_room(len)),
             Kind::OrderedMap => Contents::Ordered(BTreeMap::new()),
-            Kind::Array => Contents::Array(Table::default()),
-            Kind::Counter => Contents::Counter(Table::default()),
+            Kind::Array => Contents::Array(Table::with_room(len)),
+            Kind::Counter => Contents::Counter(Table::with_room(len)),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Contents::Hash(m) => m.len(),
+            Contents::Ordered(m) => m.len(),
+            Contents::Array(m) => m.len(),
+            Contents::Counter(m) => m.len(),
         }
     }
 
@@ -157,13 +171,8 @@ impl State {
 
     /// Keys in a collection, expired ones included.
     pub fn len(&self, collection: u16) -> usize {
-        match self.contents.get(usize::from(collection)) {
-            Some(Contents::Hash(m)) => m.len(),
-            Some(Contents::Ordered(m)) => m.len(),
-            Some(Contents::Array(m)) => m.len(),
-            Some(Contents::Counter(m)) => m.len(),
-            None => 0,
-        }
+        let contents = self.contents.get(usize::from(collection));
+        contents.map_or(0, Contents::len)
     }
 
     /// Whether all collections are empty.

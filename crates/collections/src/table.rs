@@ -12,6 +12,10 @@ use hashbrown::HashTable;
 /// long prefix in common do not grow it without bound.
 const DIRECTORY_FACTOR: usize = 16;
 
+/// Entries of a part of a table that is made with room for so many: three quarters of what fits, so
+/// that few parts are split while they come.
+const PART_LEN_FILLED: usize = PART_LEN_MAX * 3 / 4;
+
 /// What a table holds.
 pub(crate) trait Hashed {
     /// Hash of the key.
@@ -35,15 +39,9 @@ struct Part<E> {
     bits: u32,
 }
 
-impl<E> Default for Table<E> {
+impl<E: Hashed> Default for Table<E> {
     fn default() -> Self {
-        let entries = HashTable::new();
-        Table {
-            directory: vec![0],
-            bits: 0,
-            parts: vec![Part { entries, bits: 0 }],
-            len: 0,
-        }
+        Table::with_room(0)
     }
 }
 
@@ -54,6 +52,25 @@ fn prefix(hash: u32, bits: u32) -> usize {
 }
 
 impl<E: Hashed> Table<E> {
+    /// An empty table that takes `len` entries without growth, if their hashes are spread evenly.
+    pub(crate) fn with_room(len: usize) -> Table<E> {
+        let parts = (len / PART_LEN_FILLED).next_power_of_two();
+        let mean = len / parts;
+        // Few parts have more entries: the standard deviation is the root of the mean.
+        let room = mean + 6 * mean.isqrt();
+        let bits = parts.ilog2();
+        let part = || Part {
+            entries: HashTable::with_capacity(room.min(PART_LEN_MAX)),
+            bits,
+        };
+        Table {
+            directory: (0..parts as u32).collect(),
+            bits,
+            parts: (0..parts).map(|_| part()).collect(),
+            len: 0,
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -200,3 +200,44 @@ fn a_large_state_takes_bounded_work_a_piece() {
     }
     c.check(1);
 }
+
+#[test]
+fn what_is_divided_and_joined_again_is_the_same() {
+    for seed in seeds(12) {
+        let max = PieceMax {
+            bytes: 1000,
+            entries: 64,
+        };
+        let keys = [50, 3_000, 40_000][seed as usize % 3];
+        let mut c = Copying::new(seed, keys, max);
+        for _ in 0..c.random.below(6_000) {
+            c.write(true);
+        }
+        let (digest, memory_bytes) = (c.state.digest(), c.state.memory_bytes());
+        let count = 1 + c.random.index(4);
+        let mut parts = State::reshard(vec![c.state], count, |slot| usize::from(slot) % count);
+        let sum = parts.iter().map(State::memory_bytes).sum::<usize>();
+        assert_eq!(sum, memory_bytes, "seed {seed}, {count} parts");
+        for part in &mut parts {
+            // A part grows, shrinks and is copied like any other state.
+            let mut c = Copying::new(seed, keys, max);
+            c.begin();
+            c.state = std::mem::replace(part, State::new(&[]));
+            while !c.walk.is_done() {
+                c.piece();
+            }
+            let copy = std::mem::replace(&mut c.restore, Restore::new(&specs())).finish();
+            assert_eq!(copy.digest(), c.state.digest(), "seed {seed}");
+            *part = copy;
+            c.begin();
+            while !c.walk.is_done() {
+                c.piece();
+                c.write(true);
+            }
+            c.check(seed);
+        }
+        let joined = State::reshard(parts, 1, |_| 0).remove(0);
+        assert_eq!(joined.digest(), digest, "seed {seed}, {count} parts");
+        assert_eq!(joined.memory_bytes(), memory_bytes, "seed {seed}");
+    }
+}
