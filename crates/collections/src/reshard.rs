@@ -1,10 +1,11 @@
 //! Dividing the contents of some shards among others, by the slot of each entry.
 
 use crate::limits::{
-    ARRAY_ENTRY_BYTES, COUNTER_ENTRY_BYTES, ELEMENT_BYTES, HASH_ENTRY_BYTES, ORDERED_ENTRY_BYTES,
+    ARRAY_ENTRY_BYTES, COUNTER_ENTRY_BYTES, HASH_ENTRY_BYTES, ORDERED_ENTRY_BYTES,
 };
-use crate::state::{Contents, State};
-use crate::table::Hashed;
+use crate::map::Entry;
+use crate::state::{Array, Contents, Counter, Ordered, State};
+use crate::table::{Hashed, Table};
 use e3_model::Timestamp;
 use std::collections::btree_map::Entry as Place;
 
@@ -13,108 +14,205 @@ impl State {
     /// which of them has a slot. If two states have a key, which services must not let happen, the
     /// first one's value stays; counters are added.
     pub fn reshard(from: Vec<State>, count: usize, place: impl Fn(u16) -> usize) -> Vec<State> {
-        let specs = from.first().map_or(&[][..], State::specs);
-        let mut to: Vec<State> = (0..count).map(|_| State::new(specs)).collect();
-        let born = from.iter().map(|state| state.arrays_born).max();
-        let now = from.iter().map(|state| state.now).max();
-        for state in &mut to {
-            state.arrays_born = born.unwrap_or_default();
-            state.now = now.unwrap_or_default();
-            for (at, contents) in state.contents.iter_mut().enumerate() {
-                let keys: usize = from.iter().map(|state| state.len(at as u16)).sum();
-                *contents = Contents::with_room(contents.kind(), keys / count.max(1));
-            }
+        State::join(from).split(count, &place)
+    }
+
+    fn join(mut from: Vec<State>) -> State {
+        if from.len() == 1 {
+            return from.remove(0);
         }
-        // Within one state all keys are different.
-        let may_meet = from.len() > 1;
+        let mut all = State::new(from.first().map_or(&[][..], State::specs));
+        all.arrays_born = from.iter().map(|s| s.arrays_born).max().unwrap_or_default();
+        all.now = from.iter().map(|s| s.now).max().unwrap_or_default();
+        for (at, contents) in all.contents.iter_mut().enumerate() {
+            let keys = from.iter().map(|state| state.len(at as u16)).sum();
+            *contents = Contents::with_room(contents.kind(), keys);
+        }
         for state in from {
             for (at, contents) in state.contents.into_iter().enumerate() {
-                divide(contents, at, &mut to, may_meet, &place);
+                match contents {
+                    Contents::Hash(map) => all.gain_all(at, map),
+                    Contents::Array(map) => all.gain_all(at, map),
+                    Contents::Counter(map) => all.gain_all(at, map),
+                    Contents::Ordered(map) => {
+                        for (key, entry) in map {
+                            all.gain_ordered(at, key, entry);
+                        }
+                    }
+                }
             }
         }
-        to
+        all
     }
 
-    /// Accounts for a key that was moved here. `bytes`: of all but what its expiry takes.
-    fn on_moved_here(&mut self, collection: usize, bytes: usize, expiry: Option<Expiry>) {
+    /// What belongs to the first of the new states stays where it is: half of the work of a split in
+    /// two, which happens while the shard stands still.
+    fn split(mut self, count: usize, place: &impl Fn(u16) -> usize) -> Vec<State> {
+        let room = |contents: &Contents| {
+            Contents::with_room(contents.kind(), contents.len() / count.max(1))
+        };
+        let other = |_| State {
+            contents: self.contents.iter().map(room).collect(),
+            arrays_born: self.arrays_born,
+            now: self.now,
+            ..State::new(&self.specs)
+        };
+        let mut others: Vec<State> = (1..count).map(other).collect();
+        for at in 0..self.contents.len() {
+            match &mut self.contents[at] {
+                Contents::Hash(_) => self.lose_all::<Entry>(at, &mut others, place),
+                Contents::Array(_) => self.lose_all::<Array>(at, &mut others, place),
+                Contents::Counter(_) => self.lose_all::<Counter>(at, &mut others, place),
+                Contents::Ordered(map) => {
+                    let left = map.extract_if(.., |_, entry| place(entry.slot) > 0);
+                    let left: Vec<_> = left.collect();
+                    for (key, entry) in left {
+                        self.uncount(at, ordered_bytes(&key, &entry), entry.expires, &key);
+                        others[place(entry.slot) - 1].gain_ordered(at, key, entry);
+                    }
+                }
+            }
+        }
+        std::iter::once(self).chain(others).collect()
+    }
+
+    /// Takes the entries of another table of the `at`th collection.
+    fn gain_all<E: Moved>(&mut self, at: usize, table: Table<E>) {
+        for entry in table.into_entries() {
+            let same = E::table(&mut self.contents[at]).get_mut(entry.hash(), entry.key());
+            match same {
+                Some(same) => same.meet(entry),
+                None => self.gain(at, entry),
+            }
+        }
+    }
+
+    /// Gives the entries of the `at`th collection that belong to others to them.
+    fn lose_all<E: Moved>(
+        &mut self,
+        at: usize,
+        others: &mut [State],
+        place: &impl Fn(u16) -> usize,
+    ) {
+        let mut table = std::mem::take(E::table(&mut self.contents[at]));
+        for entry in table.extract(&|entry| place(entry.slot()) > 0) {
+            self.uncount(at, entry.bytes(), entry.expires(), entry.key());
+            others[place(entry.slot()) - 1].gain(at, entry);
+        }
+        table.trim();
+        *E::table(&mut self.contents[at]) = table;
+    }
+
+    fn gain<E: Moved>(&mut self, at: usize, entry: E) {
+        self.count(at, entry.bytes(), entry.expires(), entry.key());
+        E::table(&mut self.contents[at]).insert(entry);
+    }
+
+    fn gain_ordered(&mut self, at: usize, key: Box<[u8]>, entry: Ordered) {
+        let (bytes, expires) = (ordered_bytes(&key, &entry), entry.expires);
+        if let Contents::Ordered(map) = &mut self.contents[at]
+            && let Place::Vacant(vacant) = map.entry(key)
+        {
+            let key = vacant.key().clone();
+            vacant.insert(entry);
+            self.count(at, bytes, expires, &key);
+        }
+    }
+
+    /// Accounts for a key that comes. `bytes`: of all but what its expiry takes.
+    #[inline]
+    fn count(&mut self, at: usize, bytes: usize, expires: Timestamp, key: &[u8]) {
         self.memory_bytes += bytes;
-        if let Some((at, key)) = expiry {
-            self.reschedule(collection as u16, &key, Timestamp::MAX, at);
+        self.reschedule(at as u16, key, Timestamp::MAX, expires);
+    }
+
+    /// The same for one that goes.
+    #[inline]
+    fn uncount(&mut self, at: usize, bytes: usize, expires: Timestamp, key: &[u8]) {
+        self.memory_bytes -= bytes;
+        self.reschedule(at as u16, key, expires, Timestamp::MAX);
+    }
+}
+
+fn ordered_bytes(key: &[u8], entry: &Ordered) -> usize {
+    key.len() + entry.value.len() + ORDERED_ENTRY_BYTES
+}
+
+/// An entry of a table, as far as it matters where it belongs.
+trait Moved: Hashed + Sized {
+    fn slot(&self) -> u16;
+    /// Accounted memory, without that of its expiry.
+    fn bytes(&self) -> usize;
+    fn expires(&self) -> Timestamp;
+    /// The table of a collection of this kind.
+    fn table(contents: &mut Contents) -> &mut Table<Self>;
+    /// Meets another entry with its key.
+    fn meet(&mut self, _: Self) {}
+}
+
+impl Moved for Entry {
+    fn slot(&self) -> u16 {
+        self.slot()
+    }
+
+    fn bytes(&self) -> usize {
+        self.key().len() + self.value().len() + HASH_ENTRY_BYTES
+    }
+
+    fn expires(&self) -> Timestamp {
+        self.expires()
+    }
+
+    fn table(contents: &mut Contents) -> &mut Table<Entry> {
+        match contents {
+            Contents::Hash(table) => table,
+            _ => unreachable!("the collection is a hash map"),
         }
     }
 }
 
-/// When a key expires, and the key.
-type Expiry = (Timestamp, Box<[u8]>);
+impl Moved for Array {
+    fn slot(&self) -> u16 {
+        self.slot
+    }
 
-fn expiry(at: Timestamp, key: &[u8]) -> Option<Expiry> {
-    (at != Timestamp::MAX).then(|| (at, key.into()))
+    fn bytes(&self) -> usize {
+        self.key.len() + self.items_bytes() + ARRAY_ENTRY_BYTES
+    }
+
+    fn expires(&self) -> Timestamp {
+        self.expires
+    }
+
+    fn table(contents: &mut Contents) -> &mut Table<Array> {
+        match contents {
+            Contents::Array(table) => table,
+            _ => unreachable!("the collection is an array"),
+        }
+    }
 }
 
-/// Divides one collection, the `at`th. `may_meet`: its keys may be there already.
-fn divide(
-    contents: Contents,
-    at: usize,
-    to: &mut [State],
-    may_meet: bool,
-    place: &impl Fn(u16) -> usize,
-) {
-    match contents {
-        Contents::Hash(map) => {
-            for entry in map.into_entries() {
-                let state = &mut to[place(entry.slot())];
-                let bytes = entry.key().len() + entry.value().len() + HASH_ENTRY_BYTES;
-                let expires = expiry(entry.expires(), entry.key());
-                if let Contents::Hash(map) = &mut state.contents[at]
-                    && !(may_meet && map.get(entry.hash(), entry.key()).is_some())
-                {
-                    map.insert(entry);
-                    state.on_moved_here(at, bytes, expires);
-                }
-            }
+impl Moved for Counter {
+    fn slot(&self) -> u16 {
+        self.slot
+    }
+
+    fn bytes(&self) -> usize {
+        self.key.len() + COUNTER_ENTRY_BYTES
+    }
+
+    fn expires(&self) -> Timestamp {
+        self.expires
+    }
+
+    fn table(contents: &mut Contents) -> &mut Table<Counter> {
+        match contents {
+            Contents::Counter(table) => table,
+            _ => unreachable!("the collection has counters"),
         }
-        Contents::Ordered(map) => {
-            for (key, entry) in map {
-                let state = &mut to[place(entry.slot)];
-                let bytes = key.len() + entry.value.len() + ORDERED_ENTRY_BYTES;
-                let expires = expiry(entry.expires, &key);
-                if let Contents::Ordered(map) = &mut state.contents[at]
-                    && let Place::Vacant(vacant) = map.entry(key)
-                {
-                    vacant.insert(entry);
-                    state.on_moved_here(at, bytes, expires);
-                }
-            }
-        }
-        Contents::Array(map) => {
-            for array in map.into_entries() {
-                let state = &mut to[place(array.slot)];
-                let items = array.items.iter().map(|item| item.len() + ELEMENT_BYTES);
-                let bytes = array.key.len() + items.sum::<usize>() + ARRAY_ENTRY_BYTES;
-                let expires = expiry(array.expires, &array.key);
-                if let Contents::Array(map) = &mut state.contents[at]
-                    && !(may_meet && map.get(array.hash(), &array.key).is_some())
-                {
-                    map.insert(array);
-                    state.on_moved_here(at, bytes, expires);
-                }
-            }
-        }
-        Contents::Counter(map) => {
-            for counter in map.into_entries() {
-                let state = &mut to[place(counter.slot)];
-                let bytes = counter.key.len() + COUNTER_ENTRY_BYTES;
-                let expires = expiry(counter.expires, &counter.key);
-                let Contents::Counter(map) = &mut state.contents[at] else {
-                    continue;
-                };
-                if may_meet && let Some(same) = map.get_mut(counter.hash(), &counter.key) {
-                    same.value = same.value.wrapping_add(counter.value);
-                } else {
-                    map.insert(counter);
-                    state.on_moved_here(at, bytes, expires);
-                }
-            }
-        }
+    }
+
+    fn meet(&mut self, same: Counter) {
+        self.value = self.value.wrapping_add(same.value);
     }
 }

@@ -16,6 +16,9 @@ const DIRECTORY_FACTOR: usize = 16;
 /// that few parts are split while they come.
 const PART_LEN_FILLED: usize = PART_LEN_MAX * 3 / 4;
 
+/// Entries for each part of a table below which it is nearly empty.
+const PART_LEN_SPARSE: usize = PART_LEN_MAX / 8;
+
 /// What a table holds.
 pub(crate) trait Hashed {
     /// Hash of the key.
@@ -165,6 +168,24 @@ impl<E: Hashed> Table<E> {
     /// All entries, in no order.
     pub(crate) fn into_entries(self) -> impl Iterator<Item = E> {
         self.parts.into_iter().flat_map(|part| part.entries)
+    }
+
+    /// Takes out the entries that leave, in no order.
+    pub(crate) fn extract<'a, L: Fn(&E) -> bool>(
+        &'a mut self,
+        leaves: &'a L,
+    ) -> impl Iterator<Item = E> + use<'a, E, L> {
+        let Table { parts, len, .. } = self;
+        let extract = |part: &'a mut Part<E>| part.entries.extract_if(|entry| leaves(entry));
+        parts.iter_mut().flat_map(extract).inspect(|_| *len -= 1)
+    }
+
+    /// Makes the table smaller if it is nearly empty.
+    pub(crate) fn trim(&mut self) {
+        if self.len < self.parts.len() * PART_LEN_SPARSE {
+            let all = std::mem::replace(self, Table::with_room(self.len));
+            all.into_entries().for_each(|entry| self.insert(entry));
+        }
     }
 
     /// The entries after `from`, which is a hash and a key, in that order: at most `most`, and only
