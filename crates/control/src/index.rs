@@ -5,7 +5,7 @@
 //! since. It is not part of the state: nothing of it is stored, a copy of the state begins without it,
 //! and each decision is the same with an index that was just made. `Control::validate` compares both.
 
-use e3_model::plan::Role;
+use e3_model::plan::{Role, ShardPlan};
 use e3_model::topology::Node;
 use e3_model::{
     AppId, Application, NodeId, NodeKind, PowerCaps, ServiceId, ShardId, ShardKey, Topology,
@@ -101,6 +101,19 @@ pub(crate) struct Reservations {
 pub(crate) struct Held {
     pub(crate) id: (ServiceId, ShardId),
     pub(crate) nodes: Vec<(NodeId, Option<Role>)>,
+    pub(crate) parts: Parts,
+}
+
+/// How many copies of a shard are backups, join and leave, and whether it is frozen: with its nodes
+/// all that its status follows from, beside the manifest and which nodes are up.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Parts(usize, usize, usize, bool);
+
+impl Parts {
+    pub(crate) fn of(shard: &ShardPlan) -> Parts {
+        let (backups, joining) = (shard.backups.len(), shard.joining.len());
+        Parts(backups, joining, shard.leaving.len(), shard.frozen)
+    }
 }
 
 impl Reservations {

@@ -2,7 +2,7 @@
 //! changed.
 
 use crate::deliberate::{self, Fault};
-use crate::index::{Held, Index, IndexedApp, Reservations};
+use crate::index::{Held, Index, IndexedApp, Parts, Reservations};
 use crate::state::{AppState, Control};
 use e3_model::plan::{Role, ShardPlan};
 use e3_model::topology::NodeRef;
@@ -29,6 +29,18 @@ impl Control {
             index.refresh(self, members, apps);
         }
         index
+    }
+
+    /// The index for what follows from the topology alone: the rest may be out of date.
+    pub(crate) fn index_of_topology(&self) -> RefMut<'_, Index> {
+        let cell = self.index.cell.borrow_mut();
+        match RefMut::filter_map(cell, |cell| cell.as_deref_mut()) {
+            Ok(index) => index,
+            Err(cell) => {
+                drop(cell);
+                self.index()
+            }
+        }
     }
 
     /// Forgets the index, which is of another topology.
@@ -140,7 +152,7 @@ impl Index {
         };
         set(&mut self.cut, node, !member.unreachable.is_empty());
         let was_silent = self.silent.contains(&node);
-        let was_up = self.cluster.get(node).is_some_and(|n| n.member);
+        let was_up = self.is_up(node);
         if (was_up, was_silent) == (member.up, !member.up) {
             return;
         }
@@ -151,7 +163,7 @@ impl Index {
         for key in self.shards_on(node) {
             let app = control.apps.get(&key.app);
             if let Some((app, shard)) = app.and_then(|app| Some((app, app.shard(key)?))) {
-                self.note_status(control, app, shard);
+                self.note_status(app, shard);
             }
         }
     }
@@ -166,8 +178,10 @@ impl Index {
             return;
         };
         let manifest = app.plan.app.clone();
-        let is_same = |b: &&IndexedApp| Arc::ptr_eq(&b.manifest, &manifest);
-        let reservations = match before.as_ref().filter(is_same) {
+        let same = |b: &&IndexedApp| Arc::ptr_eq(&b.manifest, &manifest);
+        let same = before.as_ref().filter(same);
+        let is_same = same.is_some();
+        let reservations = match same {
             Some(before) => before.reservations.clone(),
             None => {
                 let request = Request::new(&manifest, &app.profiles);
@@ -175,9 +189,6 @@ impl Index {
                 services.map(|s| Reservations::new(&request, s)).collect()
             }
         };
-        let is_resized = before
-            .as_ref()
-            .is_some_and(|b| b.reservations != reservations);
         let mut before = before
             .map_or_else(Vec::new, |b| b.shards)
             .into_iter()
@@ -188,7 +199,7 @@ impl Index {
                 self.remove(id, &gone, changed);
             }
             let held = match before.next_if(|b| b.id == shard.id()) {
-                Some(same) if !is_resized && same.is_of(app, shard) => same,
+                Some(same) if is_same && same.is_of(app, shard) => same,
                 old => {
                     if let Some(old) = old {
                         self.remove(id, &old, changed);
@@ -198,10 +209,10 @@ impl Index {
                         self.by_node[node.index()].insert(held.key(id));
                         changed.insert(*node);
                     }
+                    self.note_status(app, shard);
                     held
                 }
             };
-            self.note_status(control, app, shard);
             shards.push(held);
         }
         for gone in before {
@@ -217,12 +228,19 @@ impl Index {
         );
     }
 
-    fn note_status(&mut self, control: &Control, app: &AppState, shard: &ShardPlan) {
+    fn note_status(&mut self, app: &AppState, shard: &ShardPlan) {
         let key = app.plan.key(shard);
-        set(&mut self.unsettled, key, control.is_unsettled(app, shard));
+        let is_up = |node| self.is_up(node);
+        let is_unsettled = app.is_unsettled(shard, is_up);
         let changes = !shard.joining.is_empty() || !shard.leaving.is_empty() || shard.frozen;
-        let waits = app.is_orphan(shard) || !control.is_up(shard.primary);
+        let waits = app.is_orphan(shard) || !is_up(shard.primary);
+        set(&mut self.unsettled, key, is_unsettled);
         set(&mut self.busy, key, changes || waits);
+    }
+
+    /// Whether a node is a member that is heard, as in the state.
+    fn is_up(&self, node: NodeId) -> bool {
+        self.cluster.get(node).is_some_and(|n| n.member)
     }
 }
 
@@ -231,12 +249,13 @@ impl Held {
         Held {
             id: shard.id(),
             nodes: held_by(app, shard).collect(),
+            parts: Parts::of(shard),
         }
     }
 
-    /// Whether the shard still names the same nodes in the same order.
+    /// Whether the shard still names the same nodes in the same order and for the same.
     fn is_of(&self, app: &AppState, shard: &ShardPlan) -> bool {
-        self.nodes.iter().copied().eq(held_by(app, shard))
+        self.parts == Parts::of(shard) && self.nodes.iter().copied().eq(held_by(app, shard))
     }
 }
 

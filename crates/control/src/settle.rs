@@ -61,19 +61,6 @@ impl Control {
         index.unsettled.iter().copied().chain(cut).collect()
     }
 
-    /// Whether a shard may have something to do while no way is cut.
-    pub(crate) fn is_unsettled(&self, app: &AppState, shard: &ShardPlan) -> bool {
-        let service = app.plan.app.service(shard.service);
-        let copies = 1 + shard.staying().count() + shard.joining.len();
-        let wanted = usize::from(service.replicas);
-        let is_silent = |node: &NodeId| !self.is_up(*node);
-        copies > wanted
-            || (service.stateful && copies < wanted)
-            || app.is_orphan(shard)
-            || is_silent(&shard.primary)
-            || shard.backups.iter().chain(&shard.joining).any(is_silent)
-    }
-
     /// Leaves nodes that miss peers out of a placement.
     pub(crate) fn leave_out(cluster: &mut Cluster, ways: &Ways, off: impl Fn(NodeId) -> bool) {
         for node in ways.cut_nodes().filter(|n| off(*n)) {
@@ -83,6 +70,19 @@ impl Control {
 }
 
 impl AppState {
+    /// Whether a shard may have something to do while no way is cut.
+    pub(crate) fn is_unsettled(&self, shard: &ShardPlan, is_up: impl Fn(NodeId) -> bool) -> bool {
+        let service = self.plan.app.service(shard.service);
+        let copies = 1 + shard.staying().count() + shard.joining.len();
+        let wanted = usize::from(service.replicas);
+        let is_silent = |node: &NodeId| !is_up(*node);
+        copies > wanted
+            || (service.stateful && copies < wanted)
+            || self.is_orphan(shard)
+            || is_silent(&shard.primary)
+            || shard.backups.iter().chain(&shard.joining).any(is_silent)
+    }
+
     /// Whether something is going on that takes more than one step.
     fn has_work(&self) -> bool {
         let backup = self.backup.as_ref();

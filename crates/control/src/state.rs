@@ -396,7 +396,8 @@ impl Control {
 
     /// The name of a node.
     pub fn node_name(&self, id: NodeId) -> String {
-        let node = self.index().cluster.get(id).map(|n| n.name.clone());
+        let index = self.index_of_topology();
+        let node = index.cluster.get(id).map(|n| n.name.clone());
         let node = node.or_else(|| self.removed.get(&id).cloned());
         node.unwrap_or_else(|| "that the topology does not have".into())
     }
@@ -409,7 +410,7 @@ impl Control {
 
     /// The server of each node, by id; no server where there is no such node.
     pub(crate) fn servers(&self) -> Arc<[usize]> {
-        self.index().servers.clone()
+        self.index_of_topology().servers.clone()
     }
 
     /// The placer's input: the members, and the resources in use.

@@ -256,20 +256,24 @@ impl DedupTable {
         count: usize,
         place: impl Fn(Slot) -> usize,
     ) -> Vec<DedupTable> {
-        let mut to: Vec<DedupTable> = (0..count).map(|_| DedupTable::default()).collect();
+        // Tree and heap are made whole: the shard stands still meanwhile.
+        let mut to: Vec<(Vec<_>, Vec<_>, usize)> = (0..count).map(|_| Default::default()).collect();
         for table in from {
             for (key, client) in table.clients {
-                let table = &mut to[place(key.0)];
-                table.bytes += client.entries().map(bytes).sum::<usize>();
-                table.clients.insert(key, client);
+                let (clients, _, len) = &mut to[place(key.0)];
+                *len += client.entries().map(bytes).sum::<usize>();
+                clients.push((key, client));
             }
             for Reverse(place_in_order) in table.order {
-                to[place(place_in_order.2)]
-                    .order
-                    .push(Reverse(place_in_order));
+                to[place(place_in_order.2)].1.push(Reverse(place_in_order));
             }
         }
-        to
+        let table = |(clients, order, bytes): (Vec<_>, Vec<_>, usize)| DedupTable {
+            clients: clients.into_iter().collect(),
+            order: order.into(),
+            bytes,
+        };
+        to.into_iter().map(table).collect()
     }
 
     /// About what is remembered takes, in bytes.

@@ -6,7 +6,7 @@ use crate::units::Nanos;
 /// Between two heartbeats of a node.
 pub const HEARTBEAT_INTERVAL: Nanos = Nanos::from_millis(20);
 /// Silence after which a node counts as lost. Many heartbeats may be lost or late before that.
-pub const HEARTBEAT_TIMEOUT: Nanos = Nanos::from_millis(300);
+pub const HEARTBEAT_TIMEOUT: Nanos = Nanos::from_millis(270);
 /// Between two turns in which the controller looks for silent nodes.
 pub const SILENCE_CHECK_INTERVAL: Nanos = Nanos::from_millis(25);
 /// Longest time between two turns of a controller that listens. After a longer one its process was
@@ -30,7 +30,7 @@ pub const LEASE_MARGIN: Nanos = Nanos::from_millis(24);
 pub const LEASE_INTERVAL: Nanos = PROBE_INTERVAL;
 
 /// Between two probes of the way to a peer. Requests for leases share their datagrams.
-pub const PROBE_INTERVAL: Nanos = Nanos::from_millis(50);
+pub const PROBE_INTERVAL: Nanos = Nanos::from_millis(40);
 /// Probes that a node sends in a second at most. With more peers it asks each of them less often.
 pub const PROBES_PER_S_MAX: u64 = 400;
 /// Periods without an answer in a row after which a peer counts as unreachable: no sooner than the
@@ -43,7 +43,7 @@ pub const PROBES_MISSED_UNLEASED: u32 = 3;
 pub const PROBES_FIRST_MAX: u32 = 2 * PROBES_MISSED;
 /// Answers in a row after which it counts as reachable again, so that a way that comes and goes does
 /// not move shards each time.
-pub const PROBES_ANSWERED: u32 = 40;
+pub const PROBES_ANSWERED: u32 = 50;
 
 const _: () = assert!(
     HEARTBEAT_INTERVAL.0 * 10 <= HEARTBEAT_TIMEOUT.0,

@@ -3,6 +3,7 @@
 use e3_model::document::{parse_application, parse_profile, parse_topology};
 use e3_model::event::EventKind;
 use e3_model::orchestrator::{OrchestratorMode, OrchestratorSettings};
+use e3_model::timing::HEARTBEAT_TIMEOUT;
 use e3_model::{Application, Nanos, NodeId, Profile, Topology};
 use e3_perfsim::{Failing, Fault, Input, Load, Options, Report, Run, Simulator, Steering};
 use e3_placement::{Cluster, Placement, Request, by_name};
@@ -197,7 +198,11 @@ fn services_of_a_node_that_fails_continue_at_their_backups() {
         .iter()
         .find(|e| e.event.kind == EventKind::NodeLost);
     let lost = lost.unwrap().at_s;
-    assert!((2.3..2.5).contains(&lost), "noticed at {lost} s");
+    let noticed = 2.0 + HEARTBEAT_TIMEOUT.0 as f64 / 1e9;
+    assert!(
+        (noticed - 0.02..noticed + 0.1).contains(&lost),
+        "noticed at {lost} s"
+    );
     assert_eq!(summary.state_lost, 0);
     let d = report.disruption;
     assert!(

@@ -231,7 +231,7 @@ fn disk_faults(scenario: &mut Scenario) {
             _ => Fault::NodeLostWrites(node),
         };
         let at_ms = random.below(FAULTS_MS - 1_000);
-        let span_ms = *random.pick(&[50, 270, 400, 1_000, 3_000]);
+        let span_ms = *random.pick(&[50, 240, 400, 1_000, 3_000]);
         scenario.script.push(Act {
             at_ms,
             for_ms: span_ms.min(FAULTS_MS - at_ms),

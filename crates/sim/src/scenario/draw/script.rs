@@ -51,7 +51,7 @@ fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
     let nodes = u64::from(scenario.nodes());
     let node = random.below(nodes) as u32;
     // Below, about and above the time after which the controller takes a node for lost.
-    let span_ms = *random.pick(&[50, 150, 270, 320, 400, 1_000, 3_000, 8_000]);
+    let span_ms = *random.pick(&[50, 150, 240, 290, 400, 1_000, 3_000, 8_000]);
     let fault = match kind {
         0 => Fault::Loss(Wire {
             loss_permille: *random.pick(&[20, 50, 200, 500]),
