@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::running::{handled, kill, primary};
+use common::running::{handled, kill, primaries, primary};
 use common::{E3, ended};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -181,16 +181,23 @@ fn lose_every_service(e3: &E3, app: &Expected) {
         .iter()
         .map(|service| format!("{}/{service}/0", app.name))
         .collect();
-    while let Some(shard) = whole.last() {
-        let node = primary(e3, shard);
-        let mut lost: Vec<String> = whole
-            .extract_if(.., |shard| primary(e3, shard) == node)
-            .collect();
+    while !whole.is_empty() {
+        let before = primaries(e3, &whole);
+        let node = before[0].0.clone();
+        let (lost, left): (Vec<_>, Vec<_>) = whole
+            .into_iter()
+            .zip(before)
+            .partition(|(_, (at, _))| *at == node);
+        whole = left.into_iter().map(|(shard, _)| shard).collect();
+        let (lost, before): (Vec<String>, Vec<(String, u64)>) = lost.into_iter().unzip();
         kill(e3, &node);
-        e3.until("other nodes serve", |e3| {
-            // One may return while another is looked at.
-            lost.retain(|shard| primary(e3, shard) == node);
-            lost.is_empty()
+        // By the views: a shard may have come back to the node meanwhile.
+        e3.until("other nodes have taken over", |e3| {
+            let now = primaries(e3, &lost);
+            let views = now.iter().zip(&before);
+            views
+                .into_iter()
+                .all(|((_, now), (_, before))| now > before)
         });
         e3.until("all replicas are there again", |e3| {
             e3.json(&["get", "apps", "--app", app.name])[0]["ready"] == true

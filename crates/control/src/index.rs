@@ -107,12 +107,13 @@ pub(crate) struct Held {
 /// How many copies of a shard are backups, join and leave, and whether it is frozen: with its nodes
 /// all that its status follows from, beside the manifest and which nodes are up.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) struct Parts(usize, usize, usize, bool);
+pub(crate) struct Parts(u16, u16, u16, bool);
 
 impl Parts {
     pub(crate) fn of(shard: &ShardPlan) -> Parts {
-        let (backups, joining) = (shard.backups.len(), shard.joining.len());
-        Parts(backups, joining, shard.leaving.len(), shard.frozen)
+        let [backups, joining, leaving] =
+            [&shard.backups, &shard.joining, &shard.leaving].map(|nodes| nodes.len() as u16);
+        Parts(backups, joining, leaving, shard.frozen)
     }
 }
 

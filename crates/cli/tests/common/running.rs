@@ -59,10 +59,19 @@ pub fn signal(e3: &E3, name: &str, signal: Signal) {
 
 /// Node of the primary of a shard.
 pub fn primary(e3: &E3, shard: &str) -> String {
+    primaries(e3, &[shard.to_string()]).remove(0).0
+}
+
+/// Nodes of the primaries of some shards, and the shards' views, all at one time.
+pub fn primaries(e3: &E3, shards: &[String]) -> Vec<(String, u64)> {
     let all = e3.json(&["get", "instances"]);
-    let is = |i: &&Value| i["instance"] == shard && i["role"] == "primary";
-    let found = all.as_array().unwrap().iter().find(is).unwrap();
-    found["node"].as_str().unwrap().to_string()
+    let of = |shard: &String| {
+        let is = |i: &&Value| i["instance"] == *shard && i["role"] == "primary";
+        let found = all.as_array().unwrap().iter().find(is).unwrap();
+        let node = found["node"].as_str().unwrap().to_string();
+        (node, found["view"].as_u64().unwrap())
+    };
+    shards.iter().map(of).collect()
 }
 
 /// Requests that an application's services have handled.
