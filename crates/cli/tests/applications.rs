@@ -194,10 +194,8 @@ fn lose_every_service(e3: &E3, app: &Expected) {
         // By the views: a shard may have come back to the node meanwhile.
         e3.until("other nodes have taken over", |e3| {
             let now = primaries(e3, &lost);
-            let views = now.iter().zip(&before);
-            views
-                .into_iter()
-                .all(|((_, now), (_, before))| now > before)
+            let mut views = now.iter().zip(&before);
+            views.all(|((_, now), (_, before))| now > before)
         });
         e3.until("all replicas are there again", |e3| {
             e3.json(&["get", "apps", "--app", app.name])[0]["ready"] == true

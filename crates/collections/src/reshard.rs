@@ -48,9 +48,11 @@ impl State {
     /// What belongs to the first of the new states stays where it is: half of the work of a split in
     /// two, which happens while the shard stands still.
     fn split(mut self, count: usize, place: &impl Fn(u16) -> usize) -> Vec<State> {
-        let room = |contents: &Contents| {
-            Contents::with_room(contents.kind(), contents.len() / count.max(1))
-        };
+        if count == 1 {
+            return vec![self];
+        }
+        let room =
+            |contents: &Contents| Contents::with_room(contents.kind(), contents.len() / count);
         let other = |_| State {
             contents: self.contents.iter().map(room).collect(),
             arrays_born: self.arrays_born,

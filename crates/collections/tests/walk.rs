@@ -43,6 +43,20 @@ impl Copying {
         }
     }
 
+    /// A state after fewer than so many requests, with few, some or many keys; pieces are small.
+    fn filled(seed: u64, requests: u64) -> Copying {
+        let max = PieceMax {
+            bytes: 1000,
+            entries: 64,
+        };
+        let keys = [50, 3_000, 40_000][seed as usize % 3];
+        let mut c = Copying::new(seed, keys, max);
+        for _ in 0..c.random.below(requests) {
+            c.write(true);
+        }
+        c
+    }
+
     fn key(&mut self) -> Vec<u8> {
         let n = self.random.below(self.keys);
         n.to_be_bytes()[5..].to_vec()
@@ -130,15 +144,7 @@ impl Copying {
 #[test]
 fn a_copy_made_under_writes_is_equal() {
     for seed in seeds(12) {
-        let max = PieceMax {
-            bytes: 1000,
-            entries: 64,
-        };
-        let keys = [50, 3_000, 40_000][seed as usize % 3];
-        let mut c = Copying::new(seed, keys, max);
-        for _ in 0..c.random.below(3_000) {
-            c.write(true);
-        }
+        let mut c = Copying::filled(seed, 3_000);
         c.begin();
         while !c.walk.is_done() {
             c.piece();
@@ -204,15 +210,8 @@ fn a_large_state_takes_bounded_work_a_piece() {
 #[test]
 fn what_is_divided_and_joined_again_is_the_same() {
     for seed in seeds(12) {
-        let max = PieceMax {
-            bytes: 1000,
-            entries: 64,
-        };
-        let keys = [50, 3_000, 40_000][seed as usize % 3];
-        let mut c = Copying::new(seed, keys, max);
-        for _ in 0..c.random.below(6_000) {
-            c.write(true);
-        }
+        let mut c = Copying::filled(seed, 6_000);
+        let (keys, max) = (c.keys, c.max);
         let (digest, memory_bytes) = (c.state.digest(), c.state.memory_bytes());
         let count = 1 + c.random.index(4);
         let mut parts = State::reshard(vec![c.state], count, |slot| usize::from(slot) % count);
