@@ -317,6 +317,9 @@ impl Engine {
             }
         }
         drop(busy);
+        if self.core.has_long.take() {
+            self.watch.note_long();
+        }
         self.has_work()
     }
 

@@ -116,6 +116,10 @@ fn on_tick(mut store: StoreContextMut<'_, Ctx>) -> Result<UpdateDeadline> {
         }
         .into());
     }
+    let core = &ctx.shared.core;
+    if busy >= core.period {
+        core.has_long.set(true);
+    }
     ctx.busy_before = busy;
     ctx.shared.phase.set(Phase::Suspended);
     bump(&ctx.shared.counters.preemptions);

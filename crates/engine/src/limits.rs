@@ -64,8 +64,12 @@ pub const TICK_MIN: Duration = Duration::from_micros(20);
 pub const TICK_ALONE: Duration = Duration::from_micros(100);
 /// A turn of such an engine.
 pub const TURN_ALONE: Duration = Duration::from_millis(10);
-/// Idle periods after which the ticker sleeps until a core is busy again.
+/// Idle ticks after which the ticker sleeps until a core is busy again.
 pub const TICKS_IDLE_MAX: u32 = 8;
+/// Periods between two ticks while no handler runs for a period.
+pub const TICKS_SKIPPED: u32 = 5;
+/// Ticks, one each period, after a handler has run for a period.
+pub const TICKS_FREQUENT: u32 = 256;
 
 const _: () = assert!(
     WASM_STACK_LEN_MAX < FIBER_STACK_LEN,

@@ -24,6 +24,10 @@ pub(crate) struct Core {
     pub(crate) accelerators: Accelerators,
     pub(crate) random: RandomFn,
     pub(crate) count_instructions: bool,
+    /// Of the ticker.
+    pub(crate) period: Duration,
+    /// A handler has run for a period.
+    pub(crate) has_long: Cell<bool>,
 }
 
 impl Core {
@@ -37,6 +41,8 @@ impl Core {
             accelerators: config.accelerators,
             random: Rc::clone(&config.random),
             count_instructions: config.count_instructions,
+            period: config.ticker.period(),
+            has_long: Cell::new(false),
         }
     }
 

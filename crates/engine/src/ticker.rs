@@ -1,10 +1,12 @@
 //! The ticker: a thread that increments the epochs of busy engines, so that long handlers yield.
 //!
 //! Compiled code compares the epoch in its loops. The deadline of a yield counts from the epoch at
-//! resume, so a tick before that is lost; therefore ticks are periodic. The thread sleeps when no
-//! engine is busy, so an idle process uses no processor time.
+//! resume, so a tick before that is lost; therefore ticks are periodic. While all handlers are short
+//! there is nothing to preempt and each tick only interrupts the core, so ticks are rare until one
+//! handler has run for a period. The thread sleeps when no engine is busy, so an idle process uses no
+//! processor time.
 
-use crate::limits::{TICK_MIN, TICKS_IDLE_MAX};
+use crate::limits::{TICK_MIN, TICKS_FREQUENT, TICKS_IDLE_MAX, TICKS_SKIPPED};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -14,6 +16,8 @@ use std::time::Duration;
 /// One engine as the ticker sees it.
 pub(crate) struct Watch {
     busy: AtomicBool,
+    /// A handler has run for a period since the ticker looked.
+    has_long: AtomicBool,
     engine: wasmtime::Engine,
 }
 
@@ -68,6 +72,7 @@ impl Ticker {
     pub(crate) fn watch(&self, engine: wasmtime::Engine) -> Arc<Watch> {
         let watch = Arc::new(Watch {
             busy: AtomicBool::new(false),
+            has_long: AtomicBool::new(false),
             engine,
         });
         let mut watches = lock(&self.owner.shared.watches);
@@ -85,6 +90,13 @@ impl Ticker {
             self.owner.thread.unpark();
         }
         Busy(watch)
+    }
+}
+
+impl Watch {
+    /// A handler has run for a period: ticks come at the full rate for a while.
+    pub(crate) fn note_long(&self) {
+        self.has_long.store(true, SeqCst);
     }
 }
 
@@ -117,17 +129,25 @@ fn run(shared: &Shared) {
     // changed, preemption is just later
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     raise_thread_priority();
-    let mut ticks_idle = 0;
+    let (mut ticks_idle, mut ticks_frequent) = (0, 0);
     while !shared.stop.load(SeqCst) {
+        let is_frequent = ticks_frequent > 0;
+        let periods = if is_frequent { 1 } else { TICKS_SKIPPED };
         // not `sleep`: the drop of the last handle ends the wait
-        thread::park_timeout(shared.period);
-        let mut any_busy = false;
+        thread::park_timeout(shared.period * periods);
+        let (mut any_busy, mut any_long) = (false, false);
         for watch in lock(&shared.watches).iter().filter_map(Weak::upgrade) {
             if watch.busy.load(SeqCst) {
                 watch.engine.increment_epoch();
                 any_busy = true;
             }
+            any_long |= watch.has_long.swap(false, SeqCst);
         }
+        ticks_frequent = if any_long {
+            TICKS_FREQUENT
+        } else {
+            ticks_frequent.saturating_sub(1)
+        };
         ticks_idle = if any_busy { 0 } else { ticks_idle + 1 };
         if ticks_idle >= TICKS_IDLE_MAX {
             park(shared);

@@ -6,8 +6,9 @@ use crate::emulation::{MemoryUse, memory_use};
 use crate::executor::{Executor, Started};
 use crate::follow::Wants;
 use crate::heartbeats::Heartbeats;
+use crate::idle::Idle;
 use crate::journal::{JournalWriter, Trouble};
-use crate::limits::{EVENT_INTERVAL, JOURNAL_LEN_MIN, REPORT_INTERVAL, REQUESTS_MAX};
+use crate::limits::{EVENT_INTERVAL, JOURNAL_LEN_MIN, RECEIVE_MAX, REPORT_INTERVAL, REQUESTS_MAX};
 use crate::meters::Metered;
 use crate::network::Network;
 use crate::parts::{Export, Fetch, Parts};
@@ -76,6 +77,7 @@ pub(crate) struct Driver {
     discarder: Discarder,
     trouble: Option<Trouble>,
     metered: Metered,
+    idle: Idle,
 }
 
 impl Driver {
@@ -141,6 +143,7 @@ impl Driver {
             discarder: Discarder::start(),
             trouble: None,
             metered,
+            idle: Idle::default(),
         }
     }
 
@@ -170,7 +173,7 @@ impl Driver {
                 }
             }
             let clock = &self.clock;
-            let has_more = self.network.receive(&mut self.worker, || clock.now());
+            let received = self.network.receive(&mut self.worker, || clock.now());
             let mut requests = 0;
             while requests < REQUESTS_MAX
                 && let Some(request) = self.door.next()
@@ -209,16 +212,24 @@ impl Driver {
             if let Some(Trouble::Failed(text)) = &self.trouble {
                 return (End::DiskFailed(text.clone()), self.network);
             }
-            let waiting = has_more || requests == REQUESTS_MAX || has_part;
+            if received > 0 || requests > 0 || finished {
+                self.idle.on_work();
+            }
+            let waiting = received >= RECEIVE_MAX || requests == REQUESTS_MAX || has_part;
             if !more && !ran && !finished && !waiting {
-                let until = self.worker.next_deadline().min(next);
-                let wait = self.clock.now().until(until);
-                if wait > Nanos::ZERO {
-                    self.network.wait(&self.bell, wait);
-                }
+                self.pause(next);
             }
         }
         (End::Stopped, self.network)
+    }
+
+    /// Lets others run until there is something to do, or until `next`.
+    fn pause(&mut self, next: Timestamp) {
+        let until = self.worker.next_deadline().min(next);
+        let wait = self.clock.now().until(until);
+        if wait > Nanos::ZERO && !self.idle.yields() {
+            self.network.wait(&self.bell, wait);
+        }
     }
 
     /// Passes in what the controller has of states for backups, and the next bytes of one that a shard

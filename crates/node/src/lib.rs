@@ -12,6 +12,7 @@ mod emulation;
 mod executor;
 mod follow;
 mod heartbeats;
+mod idle;
 mod ingress;
 mod journal;
 mod limits;

@@ -37,6 +37,10 @@ pub const BLOB_LEN_MAX: u64 = 256 << 20;
 pub const ANSWER_LEN_MAX: u64 = 64 << 20;
 /// Datagrams taken in one turn before handlers run.
 pub const RECEIVE_MAX: usize = 64;
+/// Yields in a row without work before the loop sleeps.
+pub const YIELDS_MAX: u32 = 8;
+/// A yield that returns sooner found no other thread to run.
+pub const YIELD_MIN: Duration = Duration::from_micros(2);
 /// Requests taken from the ingress in one turn.
 pub const REQUESTS_MAX: usize = 64;
 /// Between two reports without a new event.

@@ -93,8 +93,9 @@ impl Network {
         self.neighbours = neighbours.map(|peer| peer.address).collect();
     }
 
-    /// Passes what has come to the worker; true if there may be more.
-    pub(crate) fn receive(&mut self, worker: &mut Worker, clock: impl Fn() -> Timestamp) -> bool {
+    /// Passes what has come to the worker. Gives the number of datagrams: from [`RECEIVE_MAX`] on there
+    /// may be more.
+    pub(crate) fn receive(&mut self, worker: &mut Worker, clock: impl Fn() -> Timestamp) -> usize {
         let mut received = 0;
         while received < RECEIVE_MAX
             && let Some((from, bytes)) = self.socket.receive()
@@ -125,7 +126,6 @@ impl Network {
             let is_taken = self.line_in.push(now, carried, datagram);
             self.lost += u64::from(!is_taken);
         }
-        let more = received == RECEIVE_MAX;
         let relayed = self.receive_relayed(worker, &clock);
         while let Some(datagram) = self.line_in.pop_due(clock()) {
             let Received { from, bytes, .. } = &datagram;
@@ -135,12 +135,12 @@ impl Network {
                 (true, None) => {}
             }
         }
-        more || relayed
+        received.max(relayed)
     }
 
-    fn receive_relayed(&mut self, worker: &mut Worker, clock: impl Fn() -> Timestamp) -> bool {
+    fn receive_relayed(&mut self, worker: &mut Worker, clock: impl Fn() -> Timestamp) -> usize {
         let (Some(relay), Some(host)) = (&mut self.relay, self.host) else {
-            return false;
+            return 0;
         };
         let mut received = 0;
         while received < RECEIVE_MAX
@@ -166,7 +166,7 @@ impl Network {
             let is_taken = self.line_in.push(clock(), datagram.bytes.len(), datagram);
             self.lost += u64::from(!is_taken);
         }
-        received == RECEIVE_MAX
+        received
     }
 
     /// Sends a datagram of this node. Gives its buffer back if it has left.
