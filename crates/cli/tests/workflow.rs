@@ -265,10 +265,11 @@ fn each_order_ends_in_one_of_two_states_though_a_node_is_killed_at_each_step() {
         }
         completed += u32::from(is_completed);
         let charge = payments.charge(&name);
-        match is_completed {
-            true => assert_eq!(charge, Some(Charge::Charged(cents)), "{round}"),
+        if is_completed {
+            assert_eq!(charge, Some(Charge::Charged(cents)), "{round}");
+        } else {
             // Where the goods were not even held, nobody asked for a charge.
-            false => assert!(matches!(charge, Some(Charge::Void) | None), "{round}"),
+            assert!(matches!(charge, Some(Charge::Void) | None), "{round}");
         }
         let http = Http::new(&e3);
         let left = |service: &str, goods: &str| {

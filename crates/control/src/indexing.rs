@@ -120,9 +120,10 @@ impl Index {
             self.update_member(control, node);
         }
         let none = BTreeSet::new();
-        let cordoned = match deliberate::is(Fault::CordonIgnored) {
-            true => &none,
-            false => &control.cordoned,
+        let cordoned = if deliberate::is(Fault::CordonIgnored) {
+            &none
+        } else {
+            &control.cordoned
         };
         let out_of_service = control.drained.union(cordoned);
         if !out_of_service.clone().eq(&self.out_of_service) {

@@ -413,9 +413,10 @@ fn random_loads_stay_within_the_bounds_and_lose_nothing() {
             run(&mut c, permille, 1 + random.below(40));
             let node = NodeId(random.below(6) as u32);
             if random.one_in(5) {
-                match c.script.control.drained.contains(&node) {
-                    true => drop(c.script.ok(Command::Resume { node })),
-                    false => drop(c.script.apply(Command::Drain { node })),
+                if c.script.control.drained.contains(&node) {
+                    drop(c.script.ok(Command::Resume { node }));
+                } else {
+                    drop(c.script.apply(Command::Drain { node }));
                 }
                 c.script.settle_within(2_000);
             }

@@ -66,11 +66,14 @@ impl Primary {
         };
         self.expiry.is_first &= next <= time;
         self.expiry.is_first |= next + EXPIRY_LAG_MAX <= time;
-        let wakes_at = match self.expiry.is_first {
-            true if self.can_expire(turn.cx, turn.shard) => now + Nanos(1),
+        let is_first = self.expiry.is_first;
+        let wakes_at = if is_first && self.can_expire(turn.cx, turn.shard) {
+            now + Nanos(1)
+        } else if is_first && self.is_handling() {
             // Completions come.
-            true if self.is_handling() => return,
-            _ => next.max(now) + EXPIRY_DELAY,
+            return;
+        } else {
+            next.max(now) + EXPIRY_DELAY
         };
         if self.expiry.wakes_at.is_none_or(|at| at > wakes_at) {
             self.expiry.wakes_at = Some(wakes_at);

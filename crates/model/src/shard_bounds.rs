@@ -39,9 +39,10 @@ impl ShardBounds {
         if !is_doubled(min, max) {
             let below = min << (max / min).ilog2();
             let above = u32::from(below) * 2;
-            let above = match above <= u32::from(SHARDS_MAX) {
-                true => format!(" or {above}"),
-                false => String::new(),
+            let above = if above <= u32::from(SHARDS_MAX) {
+                format!(" or {above}")
+            } else {
+                String::new()
             };
             return Some(format!(
                 "shards.max is {max}, must be shards.min, {min}, times a power of two: {below}{above}"

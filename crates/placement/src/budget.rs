@@ -58,9 +58,10 @@ impl Domain {
         Domain {
             name: name.to_string(),
             max_w: budget_w.min(cap_w),
-            bound: match cap_w < budget_w {
-                true => PowerBound::Cap,
-                false => PowerBound::Budget,
+            bound: if cap_w < budget_w {
+                PowerBound::Cap
+            } else {
+                PowerBound::Budget
             },
             drawn_w: 0.0,
         }

@@ -366,9 +366,10 @@ impl Cluster {
         };
         let (app, service) = (usize::from(key.app.0) - 1, usize::from(key.service.0));
         let plan = node.worker.plan().apps.iter().find(|a| a.id == key.app);
-        let service = match plan.is_some_and(|plan| plan.modules[service] == FAILING) {
-            true => &Service::Failing,
-            false => &self.services[app][service],
+        let service = if plan.is_some_and(|plan| plan.modules[service] == FAILING) {
+            &Service::Failing
+        } else {
+            &self.services[app][service]
         };
         let (random, ledger) = (&mut self.random, &mut self.ledger);
         ledger.now = self.now;

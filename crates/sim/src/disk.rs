@@ -123,9 +123,10 @@ impl Files for SimDisk {
     }
 
     fn probe(&self) -> io::Result<()> {
-        match self.is_full {
-            true => Err(io::ErrorKind::StorageFull.into()),
-            false => Ok(()),
+        if self.is_full {
+            Err(io::ErrorKind::StorageFull.into())
+        } else {
+            Ok(())
         }
     }
 }

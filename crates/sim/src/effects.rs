@@ -33,9 +33,10 @@ fn keep(list: &mut VecDeque<Effect>, effect: Effect) {
 
 /// One of them, mostly the last: what may be lost with a primary is new.
 fn one_of(list: &VecDeque<Effect>, random: &mut Random) -> Option<Effect> {
-    let back = match random.one_in(4) {
-        true => random.index(list.len().max(1)),
-        false => random.index(2),
+    let back = if random.one_in(4) {
+        random.index(list.len().max(1))
+    } else {
+        random.index(2)
     };
     list.iter().rev().nth(back).cloned()
 }

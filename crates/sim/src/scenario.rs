@@ -199,9 +199,12 @@ impl Scenario {
             let app = &self.apps[c.app];
             let places = app.places().into_iter();
             let services = places.map(|p| &app.services[usize::from(p.service.0)]);
-            let attempts = |s: &ServiceShape| match self.fails(c.app, s) {
-                false => 1,
-                true => u64::from(app.attempts),
+            let attempts = |s: &ServiceShape| {
+                if self.fails(c.app, s) {
+                    u64::from(app.attempts)
+                } else {
+                    1
+                }
             };
             let runs = |s: &ServiceShape| attempts(s) * if s.timer_ms > 0 { 2 } else { 1 };
             let called = |s: &ServiceShape| s.calls.map_or(0, |at| app.services[at].service_us);

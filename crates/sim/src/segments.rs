@@ -45,9 +45,10 @@ impl SimSegments {
         for file in self.files.values_mut() {
             let from = file.durable;
             let written = (file.bytes.len() - from) as u64;
-            let kept = match self.lies {
-                true => 0,
-                false => random.below(written + 1) as usize,
+            let kept = if self.lies {
+                0
+            } else {
+                random.below(written + 1) as usize
             };
             file.bytes.truncate(from + kept);
             let mut at = from;

@@ -50,9 +50,10 @@ impl Watched {
     }
 
     fn rest(&mut self, now: Timestamp, has_moved: bool, s: &OrchestratorSettings) {
-        self.repeats = match has_moved {
-            true => 0,
-            false => self.repeats.saturating_add(1),
+        self.repeats = if has_moved {
+            0
+        } else {
+            self.repeats.saturating_add(1)
         };
         let repeats = self.repeats.saturating_sub(1);
         self.rests_until = now + cooldown(s.node_cooldown_s, repeats, s.cooldown_s_max);
@@ -329,9 +330,10 @@ impl Shedding<'_, '_, '_, '_> {
 
     fn stuck(&self, why: Vec<String>) -> Decided {
         let w = self.search.domain();
-        let lacks = match why.is_empty() {
-            true => "no instance there frees power by moving now".into(),
-            false => format!("nothing can move ({})", why.join("; ")),
+        let lacks = if why.is_empty() {
+            "no instance there frees power by moving now".into()
+        } else {
+            format!("nothing can move ({})", why.join("; "))
         };
         let watts = self.drawn.watts;
         let why = format!("{}; {lacks}", self.fault(watts));

@@ -202,9 +202,10 @@ impl Following {
             let mut shards = BTreeSet::new();
             for next in std::mem::take(&mut plan.moves) {
                 let key = shard_key(*app, next.key);
-                let step = match budget.left > 0 && !shards.contains(&key) {
-                    true => step(control, seen, key, &next, budget),
-                    false => Step::Waits,
+                let step = if budget.left > 0 && !shards.contains(&key) {
+                    step(control, seen, key, &next, budget)
+                } else {
+                    Step::Waits
                 };
                 shards.insert(key);
                 match step {

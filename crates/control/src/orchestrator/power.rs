@@ -63,9 +63,10 @@ pub(super) struct Drawn {
 impl Drawn {
     /// Where the figure comes from, in a word.
     pub(super) fn source(&self) -> &'static str {
-        match self.servers_measured == self.servers {
-            true => "measured",
-            false => "modelled",
+        if self.servers_measured == self.servers {
+            "measured"
+        } else {
+            "modelled"
         }
     }
 }

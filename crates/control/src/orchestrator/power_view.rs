@@ -73,9 +73,10 @@ impl Orchestrator {
         let watched = self.capping.watched.iter().find(|w| w.domain == domain);
         PowerView {
             watts: drawn.map(|d| d.watts),
-            provenance: match measured {
-                true => Provenance::Measured,
-                false => Provenance::Modelled,
+            provenance: if measured {
+                Provenance::Measured
+            } else {
+                Provenance::Modelled
             },
             servers_measured: drawn.map_or(0, |d| d.servers_measured),
             servers: servers.len() as u32,

@@ -125,9 +125,10 @@ impl NodeWatch {
     }
 
     pub(super) fn kind(&self) -> NodeKind {
-        match self.is_smartnic {
-            true => NodeKind::SmartNic,
-            false => NodeKind::Host,
+        if self.is_smartnic {
+            NodeKind::SmartNic
+        } else {
+            NodeKind::Host
         }
     }
 

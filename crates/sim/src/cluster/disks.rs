@@ -88,9 +88,10 @@ impl Disk {
         if let Process::Running(journal) = &mut self.journal
             && self.is_syncing
         {
-            let choice = match is_power_cut {
-                true => u64::MAX,
-                false => random.next_u64(),
+            let choice = if is_power_cut {
+                u64::MAX
+            } else {
+                random.next_u64()
             };
             journal.files_mut().stops_write = Some(choice);
             // It ends there.

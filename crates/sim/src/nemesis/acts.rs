@@ -481,9 +481,10 @@ impl Run<'_> {
             let service = random.index(services.len());
             let before = services[service].shards;
             let times = 2 + random.below(2) as u16;
-            let shards = match random.one_in(2) {
-                true => before * times,
-                false => before / times,
+            let shards = if random.one_in(2) {
+                before * times
+            } else {
+                before / times
             };
             let command = Command::Reshard {
                 app,

@@ -159,10 +159,11 @@ impl Agents {
 
     /// Has the heartbeats of a node say that it is starved, or not.
     pub(super) fn starve(&mut self, node: u32, is_starved: bool) {
-        match is_starved {
-            true => self.starved.insert(node),
-            false => self.starved.remove(&node),
-        };
+        if is_starved {
+            self.starved.insert(node);
+        } else {
+            self.starved.remove(&node);
+        }
     }
 
     /// Processes that are members.
@@ -237,9 +238,10 @@ impl Agents {
                     EVENT_INTERVAL
                 };
                 agent.next_report = now + interval;
-                let late = match self.reports_are_late {
-                    true => Nanos(cluster.random.below(3_000_000_000)),
-                    false => Nanos::ZERO,
+                let late = if self.reports_are_late {
+                    Nanos(cluster.random.below(3_000_000_000))
+                } else {
+                    Nanos::ZERO
                 };
                 if !self.reports_are_lost {
                     let report = Report {
@@ -247,9 +249,10 @@ impl Agents {
                             .reports_figures
                             .then(|| Figures::of(cluster, *node))
                             .flatten(),
-                        loads: match self.reports_loads {
-                            true => loads::instance_loads(cluster, *node),
-                            false => Vec::new(),
+                        loads: if self.reports_loads {
+                            loads::instance_loads(cluster, *node)
+                        } else {
+                            Vec::new()
                         },
                         ..agent.report.clone()
                     };

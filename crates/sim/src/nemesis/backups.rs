@@ -270,9 +270,10 @@ impl Run<'_> {
             let what = format!("backup of application {app}: {part:?} is not what its shard sent");
             self.cluster.ledger.violation(what);
         }
-        match is_missing && now > taking.moved_at + PROGRESS_TIMEOUT {
-            true => None,
-            false => Some(!is_missing),
+        if is_missing && now > taking.moved_at + PROGRESS_TIMEOUT {
+            None
+        } else {
+            Some(!is_missing)
         }
     }
 

@@ -17,9 +17,10 @@ impl Run<'_> {
     pub(super) fn client(&mut self, at: usize, shape: &ClientShape) -> Client {
         let (id, app) = (100 + at as u64, app_id(shape.app));
         let deadline = Nanos::from_millis(shape.deadline_ms);
-        let mut client = match shape.is_keyed {
-            true => Client::keyed(id, app, deadline),
-            false => Client::new(id, app),
+        let mut client = if shape.is_keyed {
+            Client::keyed(id, app, deadline)
+        } else {
+            Client::new(id, app)
         };
         client.clock = SimClock::new(self.cluster.now, shape.offset_ms, 0);
         client.nodes = self.nodes();

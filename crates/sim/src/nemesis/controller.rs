@@ -405,9 +405,12 @@ impl ControllerProcess {
         }
         self.frozen = frozen;
         let stops = |key: &ShardKey| self.control.apps[&key.app].is_resharding(*key);
-        let timeout = |key: &ShardKey| match stops(key) {
-            true => RESHARD_TIMEOUT,
-            false => PROGRESS_TIMEOUT,
+        let timeout = |key: &ShardKey| {
+            if stops(key) {
+                RESHARD_TIMEOUT
+            } else {
+                PROGRESS_TIMEOUT
+            }
         };
         let stuck = self.frozen.iter();
         let stuck = stuck.filter(|(key, (_, since))| now > *since + timeout(key));

@@ -6,17 +6,18 @@ use e3_model::plan::{NodeReport, ShardCounts};
 
 /// What a node's heartbeats say.
 pub(super) fn load(is_starved: bool) -> NodeLoad {
-    match is_starved {
-        true => NodeLoad {
+    if is_starved {
+        NodeLoad {
             queue_len: 1_000,
             busy_permille: 2_000,
             port_permille: 50,
-        },
-        false => NodeLoad {
+        }
+    } else {
+        NodeLoad {
             queue_len: 0,
             busy_permille: 1_000,
             port_permille: 500,
-        },
+        }
     }
 }
 

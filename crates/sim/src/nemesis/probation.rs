@@ -42,9 +42,10 @@ impl Figures {
         });
         let apps = worker.plan().apps.iter().map(|plan| {
             let starts = plan.modules.iter().all(|module| module != NOT_STARTING);
-            let running = match starts {
-                true => (plan.code_version, None),
-                false => (0, Some("it does not start".into())),
+            let running = if starts {
+                (plan.code_version, None)
+            } else {
+                (0, Some("it does not start".into()))
             };
             (plan.id, running)
         });

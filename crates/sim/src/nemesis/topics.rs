@@ -59,13 +59,13 @@ impl Run<'_> {
         for place in &on_way {
             can_fail |= self.scenario.fails(place.0, shape(place));
             let (app, service) = *place;
-            let effects = match shape(place).stateful {
-                true => sum(states, app, service, &key, witnessed),
+            let effects = if shape(place).stateful {
+                sum(states, app, service, &key, witnessed)
+            } else if *place == on_way[0] {
                 // It may run more than once, and its effects are those of services behind it.
-                false if *place == on_way[0] => {
-                    i64::from(self.cluster.ledger.received.contains(&key))
-                }
-                false => continue,
+                i64::from(self.cluster.ledger.received.contains(&key))
+            } else {
+                continue;
             };
             published.received += u64::from(*place == on_way[0] && effects == 1);
             let is_expected = effects == asking.count || (can_fail && effects == 0);

@@ -130,14 +130,16 @@ fn upgrades(scenario: &mut Scenario) {
             return;
         }
         let gap_ms = *random.pick(&[20, 300, 700, 1_500]);
-        let for_ms = match goes_back {
-            true => 500 + random.below(UPGRADE_MS),
-            false => FAULTS_MS,
+        let for_ms = if goes_back {
+            500 + random.below(UPGRADE_MS)
+        } else {
+            FAULTS_MS
         };
         let for_ms = for_ms.min(FAULTS_MS - at_ms);
-        let fault = match is_next {
-            true => Fault::Upgrade(gap_ms),
-            false => Fault::Downgrade(gap_ms),
+        let fault = if is_next {
+            Fault::Upgrade(gap_ms)
+        } else {
+            Fault::Downgrade(gap_ms)
         };
         let act = Act {
             at_ms,
@@ -332,9 +334,10 @@ fn service(random: &mut Random, replicas_max: u64, is_large: bool) -> ServiceSha
         refuses_alone: stateful && replicas > 1 && random.one_in(12),
         service_us: *random.pick(&[5, 5, 50, 50, 500, 3_000]),
         fails_permille: *random.pick(&[0, 0, 0, 0, 0, 20, 300]),
-        state_bytes: match is_large {
-            true if stateful => 1 << (20 + random.below(5)),
-            _ => 0,
+        state_bytes: if is_large && stateful {
+            1 << (20 + random.below(5))
+        } else {
+            0
         },
         timer_ms: 0,
         ticks: false,
@@ -403,9 +406,10 @@ fn clients(random: &mut Random, apps: usize) -> Vec<ClientShape> {
             burst: *random.pick(&[1, 1, 1, 8, 100]),
             is_rushing: random.one_in(3),
             keys: *random.pick(&[1, 8, 64, 64, 1_000]),
-            deadline_ms: match is_keyed {
-                true => *random.pick(&[300, 1_000, 5_000]),
-                false => *random.pick(&[20, 500, 3_000, 30_000, 60_000, 60_000, 3_000_000]),
+            deadline_ms: if is_keyed {
+                *random.pick(&[300, 1_000, 5_000])
+            } else {
+                *random.pick(&[20, 500, 3_000, 30_000, 60_000, 60_000, 3_000_000])
             },
             is_keyed,
             offset_ms: offset_ms(random),

@@ -66,9 +66,10 @@ impl Scenario {
                         ", {{name: marks, kind: ordered-map, ttl: {ttl}ms}}, {{name: made, kind: hash-map}}"
                     ),
                 };
-                let ticks = match s.ticks {
-                    true => ", {name: ticks, kind: ordered-map}",
-                    false => "",
+                let ticks = if s.ticks {
+                    ", {name: ticks, kind: ordered-map}"
+                } else {
+                    ""
                 };
                 let _ = writeln!(
                     text,

@@ -119,9 +119,10 @@ impl Scenario {
         let mut text = format!("  topics: [{}]\n  subscriptions:", own.join(", "));
         let mut is_subscribed = false;
         for topic in &self.topics {
-            let name = match topic.app == app {
-                true => format!("t{}", topic.service),
-                false => format!("app{}/t{}", topic.app, topic.service),
+            let name = if topic.app == app {
+                format!("t{}", topic.service)
+            } else {
+                format!("app{}/t{}", topic.app, topic.service)
             };
             for subscriber in topic.subscribers.iter().filter(|s| s.app == app) {
                 is_subscribed = true;

@@ -21,9 +21,10 @@ const FORGET_MS: u64 = 10_000;
 pub(super) fn script(random: &mut Random, scenario: &Scenario) -> Vec<Act> {
     let count = FAULTS_MIN + random.below(FAULTS_MAX - FAULTS_MIN + 1);
     // Half of the scenarios draw from a few kinds only, so that faults of one kind meet often.
-    let kinds: Vec<u64> = match random.one_in(2) {
-        true => (0..3).map(|_| random.below(KINDS)).collect(),
-        false => (0..KINDS).collect(),
+    let kinds: Vec<u64> = if random.one_in(2) {
+        (0..3).map(|_| random.below(KINDS)).collect()
+    } else {
+        (0..KINDS).collect()
     };
     let mut script = Vec::new();
     let mut tries = 0;
@@ -94,10 +95,13 @@ fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
         23 => Fault::TornWrite,
         24 => Fault::ReportsLost,
         25 => Fault::ReportsLate,
-        26 | 33 => match random.one_in(2) {
-            true => Fault::Move(random.next_u64()),
-            false => Fault::MoveAndKill(random.next_u64()),
-        },
+        26 | 33 => {
+            if random.one_in(2) {
+                Fault::Move(random.next_u64())
+            } else {
+                Fault::MoveAndKill(random.next_u64())
+            }
+        }
         43 | 44 => Fault::Reshard(random.next_u64()),
         27 => Fault::Update(random.index(scenario.apps.len())),
         28 => Fault::LostWrites,
