@@ -44,6 +44,21 @@ impl Pending {
     fn is_refused(&self) -> bool {
         self.attempts > 0 && self.refused.len() == usize::from(self.attempts)
     }
+
+    /// Where to try next: every other time the shard's node, otherwise each node in turn. What is known
+    /// of the shard may be old, so that any one node may be the only one that can help.
+    fn other_node(&mut self, routes: &Routes) -> Option<Address> {
+        let route = routes.of(&self.operation);
+        let its_turn = routes.nodes.len() == 1 || self.attempts.is_multiple_of(2);
+        if its_turn && route.is_some() && route != self.to {
+            return route;
+        }
+        self.around = routes.after(self.around.or(self.to));
+        if self.around == route {
+            self.around = routes.after(self.around);
+        }
+        self.around
+    }
 }
 
 /// All requests of one client.
@@ -188,8 +203,10 @@ impl Requests {
 
     /// Packs one attempt and sets its timer.
     fn attempt(&mut self, now: Timestamp, seq: u64, to: Option<Address>) {
-        let oldest = *self.pending.keys().next().expect("this one at least");
-        let p = self.pending.get_mut(&seq).expect("pending");
+        let oldest = self.pending.keys().next().map_or(seq, |oldest| *oldest);
+        let Some(p) = self.pending.get_mut(&seq) else {
+            return;
+        };
         if let Some(to) = to {
             let frame = p.operation.frame(&Attempt {
                 app: self.routes.app,
@@ -216,7 +233,9 @@ impl Requests {
     }
 
     fn set_timer(&mut self, seq: u64, at: Timestamp) {
-        let p = self.pending.get_mut(&seq).expect("pending");
+        let Some(p) = self.pending.get_mut(&seq) else {
+            return;
+        };
         self.timers.remove(&(p.timer, seq));
         p.timer = at;
         self.timers.insert((at, seq));
@@ -230,44 +249,30 @@ impl Requests {
             let p = self.pending.get_mut(&seq).expect("timers are of pending");
             let refused = p.is_refused();
             if now < p.deadline {
-                let to = self.other_node(seq);
+                let to = p.other_node(&self.routes);
                 self.attempt(now, seq, to);
             } else if refused || now >= p.deadline + ANSWER_GRACE {
                 let reply = p.last_refusal.take().filter(|_| refused);
                 self.complete(now, seq, reply);
             } else {
                 // It is not handled any more, but what became of it may still be told.
-                let to = self.other_node(seq);
+                let to = p.other_node(&self.routes);
                 self.attempt(now, seq, to);
             }
         }
     }
 
-    /// Where to try next: every other time the shard's node, otherwise each node in turn. What is known
-    /// of the shard may be old, so that any one node may be the only one that can help.
-    fn other_node(&mut self, seq: u64) -> Option<Address> {
-        let p = self.pending.get_mut(&seq).expect("pending");
-        let route = self.routes.of(&p.operation);
-        let its_turn = self.routes.nodes.len() == 1 || p.attempts.is_multiple_of(2);
-        if its_turn && route.is_some() && route != p.to {
-            return route;
-        }
-        p.around = self.routes.after(p.around.or(p.to));
-        if p.around == route {
-            p.around = self.routes.after(p.around);
-        }
-        p.around
-    }
-
     /// Removes a request that has its outcome.
-    fn remove(&mut self, seq: u64) -> Pending {
-        let p = self.pending.remove(&seq).expect("pending");
+    fn remove(&mut self, seq: u64) -> Option<Pending> {
+        let p = self.pending.remove(&seq)?;
         self.timers.remove(&(p.timer, seq));
-        p
+        Some(p)
     }
 
     fn complete(&mut self, now: Timestamp, seq: u64, reply: Option<Reply>) {
-        let p = self.remove(seq);
+        let Some(p) = self.remove(seq) else {
+            return;
+        };
         self.events.push_back(Event::Completed(Completed {
             seq,
             tag: p.tag,

@@ -269,19 +269,19 @@ impl Control {
         let name = self.shard_name(key);
         let none = || CommandError::NoShard(name.clone());
         let app = self.apps.get(&key.app).ok_or_else(none)?;
-        let shard = app.shard(key).ok_or_else(none)?;
-        if self.waits_for(app, shard).is_empty() {
+        let at_shard = app.position(key).ok_or_else(none)?;
+        if self.waits_for(app, &app.plan.shards[at_shard]).is_empty() {
             return Err(CommandError::NotWaiting(name));
         }
         self.now = self.now.max(at);
         let (now, members) = (self.now, &self.members);
         let up = |node| members.get(&node).is_some_and(|m| m.up);
         let app = self.apps.get_mut(&key.app).expect("just seen");
-        let shard = app.shard_mut(key).expect("just seen");
+        let shard = &mut app.plan.shards[at_shard];
         shard.view += 1;
         let given_up = std::mem::take(&mut shard.backups);
         shard.leaving.retain(|n| !given_up.contains(n) && up(*n));
-        app.begin_again(key, now, &up);
+        app.begin_again(at_shard, now, &up);
         self.settle_all();
         Ok(Applied::Changed)
     }
@@ -315,9 +315,9 @@ impl Control {
             let before = shard.primary;
             let left = take_out(shard, &|n| n == gone, &up);
             let stays = shard.primary == before;
-            app.end_move(key, &servers, stays, &|n| n == gone);
+            app.end_move(at, &servers, stays, &|n| n == gone);
             if !left {
-                app.begin_again(key, now, &up);
+                app.begin_again(at, now, &up);
             }
         }
     }
@@ -347,9 +347,10 @@ impl Control {
         let Some(app) = self.apps.get_mut(&key.app) else {
             return Applied::Nothing;
         };
-        let Some(shard) = app.shard_mut(key) else {
+        let Some(at) = app.position(key) else {
             return Applied::Nothing;
         };
+        let shard = &mut app.plan.shards[at];
         let is_ahead = shard.succeeds_itself() && shard.backups.contains(&backup);
         if shard.view != view || !is_ahead {
             return Applied::Nothing;
@@ -361,7 +362,7 @@ impl Control {
         shard.backups.push(former);
         take_over(shard, backup, false);
         stand_apart(shard, &servers);
-        app.end_move(key, &servers, false, &|n| n == former);
+        app.end_move(at, &servers, false, &|n| n == former);
         self.settle_all();
         Applied::Changed
     }

@@ -6,7 +6,7 @@ use crate::reach::{Ways, to_leave};
 use crate::state::{AppState, Loss};
 use crate::view::{retire, stand_apart, take_out, take_over};
 use e3_model::plan::ShardPlan;
-use e3_model::{NodeId, ShardKey, Timestamp};
+use e3_model::{NodeId, Timestamp};
 use std::collections::BTreeSet;
 
 impl AppState {
@@ -17,7 +17,7 @@ impl AppState {
         let takes_part = |m: &Migration| m.key == key && (!stays || m.from == gone || m.to == gone);
         if self.migrations.iter().any(takes_part) {
             self.plan.shards[at].view += 1;
-            self.end_move(key, servers, stays, &|n| n == gone);
+            self.end_move(at, servers, stays, &|n| n == gone);
         }
     }
 
@@ -44,7 +44,7 @@ impl AppState {
             let key = self.plan.key(&self.plan.shards[at]);
             if self.migrations.iter().any(|m| m.key == key) {
                 self.plan.shards[at].view += 1;
-                self.end_move(key, servers, false, &|n| !up(n));
+                self.end_move(at, servers, false, &|n| !up(n));
             }
             return;
         }
@@ -101,10 +101,9 @@ impl AppState {
         if shard.primary != primary {
             stand_apart(shard, servers);
         }
-        let key = self.plan.key(&self.plan.shards[at]);
-        self.end_move(key, servers, !off(primary), off);
+        self.end_move(at, servers, !off(primary), off);
         if !has_copy {
-            self.begin_empty(key, now);
+            self.begin_empty(at, now);
         }
     }
 
@@ -112,18 +111,19 @@ impl AppState {
     /// that copies.
     pub(super) fn end_move(
         &mut self,
-        key: ShardKey,
+        at: usize,
         servers: &[usize],
         primary_stays: bool,
         lost: &dyn Fn(NodeId) -> bool,
     ) {
+        let key = self.plan.key(&self.plan.shards[at]);
         let off = |m: &Migration| m.key == key && (!primary_stays || lost(m.from) || lost(m.to));
-        let Some(at) = self.migrations.iter().position(off) else {
+        let Some(of_shard) = self.migrations.iter().position(off) else {
             return;
         };
-        let migration = self.migrations.remove(at);
+        let migration = self.migrations.remove(of_shard);
         let replicas = self.plan.app.service(key.service).replicas;
-        let shard = self.shard_mut(key).expect("it moves");
+        let shard = &mut self.plan.shards[at];
         drop_copy(shard, &migration, replicas, servers);
         let outcome = outcome_of_loss(&migration, shard, lost);
         self.note_moved(&migration, outcome);
@@ -132,47 +132,43 @@ impl AppState {
     /// No complete copy of a shard is left. It goes on from one that has left it, if the primary may
     /// not have known that, and otherwise begins empty. That is a loss in either case: nobody can
     /// tell what the primary acknowledged alone.
-    pub(super) fn begin_again(
-        &mut self,
-        key: ShardKey,
-        at: Timestamp,
-        up: &dyn Fn(NodeId) -> bool,
-    ) {
-        let shard = self.shard_mut(key).expect("just seen");
+    pub(super) fn begin_again(&mut self, at: usize, now: Timestamp, up: &dyn Fn(NodeId) -> bool) {
+        let shard = &mut self.plan.shards[at];
         let heard = shard.leaving.iter().find(|n| up(**n));
         let Some(heir) = heard.or(shard.leaving.first()).copied() else {
-            return self.begin_empty(key, at);
+            return self.begin_empty(at, now);
         };
         // They were to stand beside another primary, and have nothing yet.
         shard.joining.clear();
         shard.leaving.clear();
         take_over(shard, heir, false);
+        let (service, shard_id) = shard.id();
         if shard.filled {
             self.note_loss(Loss {
-                service: key.service,
-                shard: key.shard,
-                at,
+                service,
+                shard: shard_id,
+                at: now,
             });
         }
     }
 
     /// No copy of a shard is left, in a view that has begun: it begins empty as soon as a node has
     /// room. A copy that comes back later is of an earlier era.
-    fn begin_empty(&mut self, key: ShardKey, at: Timestamp) {
-        let stateful = self.plan.app.service(key.service).stateful;
-        let shard = self.shard_mut(key).expect("just seen");
+    fn begin_empty(&mut self, at: usize, now: Timestamp) {
+        let shard = &mut self.plan.shards[at];
+        let (service, shard_id) = shard.id();
         shard.joining.clear();
         shard.era = shard.view;
         shard.leaving.clear();
         // It stands still anyway; if it waits for the state of a backup, it stops again with its next node.
         shard.frozen = false;
         let had_state = std::mem::take(&mut shard.filled);
-        self.orphans.insert((key.service, key.shard));
-        if stateful && had_state {
+        self.orphans.insert((service, shard_id));
+        if self.plan.app.service(service).stateful && had_state {
             self.note_loss(Loss {
-                service: key.service,
-                shard: key.shard,
-                at,
+                service,
+                shard: shard_id,
+                at: now,
             });
         }
     }

@@ -283,7 +283,9 @@ impl Calls {
         };
         let mut open = self.pending.range(of_client(0)..=of_client(u64::MAX));
         let oldest = open.next().map_or(1, |((_, id), _)| id.seq);
-        let pending = self.pending.get_mut(&key).expect("its caller has it");
+        let Some(pending) = self.pending.get_mut(&key) else {
+            return;
+        };
         let request = Request {
             app: key.0,
             id: key.1,
@@ -373,15 +375,17 @@ impl Calls {
     }
 
     fn give_all(&mut self, key: Key, result: Result) {
-        let waiters = self.pending[&key].waiters.clone();
-        for waiter in waiters {
+        let waiters = self.pending.get(&key).map(|p| p.waiters.clone());
+        for waiter in waiters.into_iter().flatten() {
             self.give(key, waiter.ticket, result.clone());
         }
     }
 
     /// Ends one client's wait; the request is forgotten with its last client.
     fn give(&mut self, key: Key, ticket: u64, result: Result) {
-        let pending = self.pending.get_mut(&key).expect("its caller has it");
+        let Some(pending) = self.pending.get_mut(&key) else {
+            return;
+        };
         pending.waiters.retain(|w| w.ticket != ticket);
         self.waiting -= 1;
         let given = Given {

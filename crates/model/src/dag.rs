@@ -32,6 +32,9 @@ struct Edge {
 /// Why the channels do not form a usable DAG.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DagError {
+    /// The ingress service, an end of a channel or the target of a call that is no service.
+    #[error("there is no service {0:?}")]
+    NoService(String),
     /// Names in order around the cycle.
     #[error("channels form a cycle: {}", .0.join(" -> "))]
     Cycle(Vec<String>),
@@ -56,27 +59,27 @@ pub enum DagError {
 }
 
 impl Dag {
-    /// Numbers the application's runs. Channels and calls must name existing services.
+    /// Numbers the application's runs.
     pub fn new(app: &Application) -> Result<Dag, DagError> {
         let spec = &app.spec;
-        let id = |name: &str| app.service_named(name).expect("checked by the caller").0;
-        let source = id(&spec.ingress);
-        let ends: Vec<(ServiceId, ServiceId)> = spec
-            .channels
-            .iter()
-            .map(|c| (id(&c.from), id(&c.to)))
-            .collect();
+        let id = |name: &str| {
+            let service = app.service_named(name);
+            let (id, _) = service.ok_or_else(|| DagError::NoService(name.into()))?;
+            Ok(id)
+        };
+        let arrow = |(from, to): (&String, &String)| Ok((id(from)?, id(to)?));
+        let source = id(&spec.ingress)?;
+        let ends = spec.channels.iter().map(|c| (&c.from, &c.to));
+        let ends: Vec<(ServiceId, ServiceId)> = ends.map(arrow).collect::<Result<_, _>>()?;
         let names = |cycle: Vec<ServiceId>| -> Vec<String> {
             let names = cycle.into_iter().map(|s| app.service(s).name.clone());
             names.collect()
         };
         let count = spec.services.len();
         topological(count, &ends).map_err(|cycle| DagError::Cycle(names(cycle)))?;
-        let calls: Vec<(ServiceId, ServiceId)> = spec
-            .services
-            .iter()
-            .flat_map(|s| s.calls.iter().map(|to| (id(&s.name), id(to))))
-            .collect();
+        let calls = spec.services.iter();
+        let calls = calls.flat_map(|s| s.calls.iter().map(move |to| (&s.name, to)));
+        let calls: Vec<(ServiceId, ServiceId)> = calls.map(arrow).collect::<Result<_, _>>()?;
         let order = topological(count, &[ends.as_slice(), &calls].concat())
             .map_err(|cycle| DagError::CallCycle(names(cycle)))?;
         // A service that is only called runs for no message.

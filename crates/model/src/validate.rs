@@ -193,7 +193,9 @@ fn graph(app: &Application) -> Check {
             let field = format!("spec.services[{at}].calls");
             Fault::new(field, DagError::CallCycle(cycle).to_string())
         }
-        DagError::Cycle(_) | DagError::Fanout { .. } => Fault::new("spec.channels", e.to_string()),
+        DagError::NoService(_) | DagError::Cycle(_) | DagError::Fanout { .. } => {
+            Fault::new("spec.channels", e.to_string())
+        }
     })
 }
 

@@ -268,7 +268,9 @@ impl Cluster {
         let now = self.now;
         let validates = self.next_event.is_multiple_of(self.validates_every);
         while self.drain_once(id, validates) {}
-        let node = self.nodes.get_mut(&id).expect("it runs");
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
         let next = node.clock.when(node.worker.next_deadline());
         let next = next.max(now + Nanos(1));
         if next < node.tick_at {
@@ -282,29 +284,24 @@ impl Cluster {
     /// One turn of the loop; whether a handler goes on with the answer to its call.
     fn drain_once(&mut self, id: u32, validates: bool) -> bool {
         let now = self.now;
-        let node = self.nodes.get_mut(&id).expect("its caller has it");
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return false;
+        };
         node.worker.handle_tick(node.clock.shown(now));
         if validates {
             node.worker.validate();
         }
         let mut goes_on = false;
-        while let Some(output) = self.nodes.get_mut(&id).and_then(|n| n.worker.poll_output()) {
+        while let Some(node) = self.nodes.get_mut(&id)
+            && let Some(output) = node.worker.poll_output()
+        {
             match output {
                 Output::Send { to, bytes } => self.transmit(node_address(id), to, bytes),
                 Output::Answer { .. } => unreachable!("clients send datagrams"),
                 Output::Relay { .. } => unreachable!("no host is behind a SmartNIC here"),
                 Output::Http(ask) => self.begin_http(id, ask),
-                Output::Start { key, state } => {
-                    let node = self.nodes.get_mut(&id).expect("it runs");
-                    let instance = node.states.get(&key).map(|(instance, _)| *instance);
-                    let instance = instance.unwrap_or(self.next_event);
-                    node.states.insert(key, (instance, state));
-                }
-                Output::Stop { key } => {
-                    let node = self.nodes.get_mut(&id).expect("it runs");
-                    node.states.remove(&key);
-                    self.stop_calls(id, key);
-                }
+                Output::Start { key, state } => node.start(key, state, self.next_event),
+                Output::Stop { key } => node.stop(key),
                 Output::Discard { .. } => {}
                 Output::Execute { key, invocation } => self.execute(id, key, invocation),
                 Output::CallAnswer {
@@ -348,15 +345,16 @@ impl Cluster {
     /// Gives the worker the result of a run, unless the instance has stopped meanwhile, or the run waits
     /// for a call.
     fn complete(&mut self, id: u32, run: HandlerRun) {
-        let node = &self.nodes[&id];
-        let state = node.states.get(&run.key);
-        if state.is_none_or(|(of, _)| *of != run.instance) {
+        let node = self.nodes.get(&id);
+        if !node.is_some_and(|node| node.has_instance(&run)) {
             return;
         }
         let Some(run) = self.begin_call(id, run) else {
             return;
         };
-        let node = self.nodes.get_mut(&id).expect("its caller has it");
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
         let HandlerRun {
             key, invocation, ..
         } = run;
@@ -381,7 +379,9 @@ impl Cluster {
     fn execute(&mut self, id: u32, key: ShardKey, invocation: Invocation) {
         let (app, service) = (usize::from(key.app.0) - 1, usize::from(key.service.0));
         let busy = self.services[app][service].service_time();
-        let node = self.nodes.get_mut(&id).expect("its caller has it");
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
         if let Some(incarnation) = node.incarnation_under_leases(key) {
             self.ledger.on_acting(key, incarnation, id);
         }

@@ -34,7 +34,7 @@ impl Cluster {
             key: effect.0.clone(),
             payload: effect.1.clone(),
         };
-        let node = self.nodes.get_mut(&id).expect("its caller has it");
+        let node = self.nodes.get_mut(&id)?;
         let (key, now) = (run.key, node.clock.shown(self.now));
         let calling = Calling {
             run,
@@ -79,20 +79,16 @@ impl Cluster {
         (key, token): (ShardKey, u64),
         answer: CallAnswer,
     ) {
-        let node = self.nodes.get_mut(&id).expect("its caller has it");
-        let Some(calling) = node.calling.remove(&(key, token)) else {
+        let node = self.nodes.get_mut(&id);
+        let Some(calling) = node.and_then(|n| n.calling.remove(&(key, token))) else {
             return;
         };
         self.check_answer(&calling, answer);
         let mut next = Some(calling.run);
         while let Some(run) = next {
             self.complete(id, run);
-            let node = self.nodes.get_mut(&id).expect("it runs");
-            let waits = node.calling.keys().any(|(of, _)| *of == key);
-            let blocked = node.blocked.iter().position(|run| run.key == key);
-            next = blocked
-                .filter(|_| !waits)
-                .and_then(|at| node.blocked.remove(at));
+            let node = self.nodes.get_mut(&id);
+            next = node.and_then(|node| node.unblock(key));
         }
     }
 
@@ -119,29 +115,28 @@ impl Cluster {
         }
     }
 
-    /// Runs that wait for a call of their own, or for that of the one before them, end with their
-    /// instance.
-    pub(super) fn stop_calls(&mut self, id: u32, key: ShardKey) {
-        let node = self.nodes.get_mut(&id).expect("it runs");
-        node.calling.retain(|(of, _), _| *of != key);
-        node.blocked.retain(|run| run.key != key);
-    }
-
     /// The handler that a node ran returns, or calls.
     pub(super) fn on_handler_end(&mut self, id: u32, incarnation: u32) {
-        let node = self.nodes.get_mut(&id).expect("its caller has it");
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
         let Some(run) = node.runs.pop_front() else {
             return;
         };
-        if let Some(at) = node.run_ends(self.now) {
+        let next_ends = node.run_ends(self.now);
+        // An instance has one run at a time.
+        let run = if node.is_calling(run.key) {
+            node.blocked.push_back(run);
+            None
+        } else {
+            Some(run)
+        };
+        if let Some(at) = next_ends {
             let node = id;
             self.push(at, Event::HandlerEnds { node, incarnation });
         }
-        let node = self.nodes.get_mut(&id).expect("it runs");
-        // An instance has one run at a time.
-        if node.calling.keys().any(|(of, _)| *of == run.key) {
-            return node.blocked.push_back(run);
+        if let Some(run) = run {
+            self.complete(id, run);
         }
-        self.complete(id, run);
     }
 }

@@ -67,6 +67,38 @@ impl Node {
         }
     }
 
+    /// Starts the instance of a shard, with this number, or gives the one that runs another state.
+    pub(super) fn start(&mut self, key: ShardKey, state: Rc<RefCell<State>>, number: u64) {
+        let running = self.states.get(&key).map(|(instance, _)| *instance);
+        self.states.insert(key, (running.unwrap_or(number), state));
+    }
+
+    /// Stops the instance of a shard. Its runs that wait for a call of their own, or for that of the one
+    /// before them, end with it.
+    pub(super) fn stop(&mut self, key: ShardKey) {
+        self.states.remove(&key);
+        self.calling.retain(|(of, _), _| *of != key);
+        self.blocked.retain(|run| run.key != key);
+    }
+
+    /// Whether the instance of a run still runs.
+    pub(super) fn has_instance(&self, run: &HandlerRun) -> bool {
+        let state = self.states.get(&run.key);
+        state.is_some_and(|(of, _)| *of == run.instance)
+    }
+
+    /// Whether a run of a shard's instance waits for a call.
+    pub(super) fn is_calling(&self, key: ShardKey) -> bool {
+        self.calling.keys().any(|(of, _)| *of == key)
+    }
+
+    /// The next run of a shard's instance that waited for the call of another, if none waits any more.
+    pub(super) fn unblock(&mut self, key: ShardKey) -> Option<HandlerRun> {
+        let blocked = self.blocked.iter().position(|run| run.key == key);
+        self.blocked
+            .remove(blocked.filter(|_| !self.is_calling(key))?)
+    }
+
     /// When the run that begins now ends, if there is one.
     pub(super) fn run_ends(&self, now: Timestamp) -> Option<Timestamp> {
         Some(now + self.runs.front()?.busy * self.slowness)
