@@ -56,6 +56,14 @@ impl Figure {
         self
     }
 
+    /// The figure with an aim for what happens under a load. It misses the aim if the load was not held,
+    /// whatever its value.
+    pub fn aim_under_load(self, aim: f64, is_held: bool) -> Figure {
+        let mut figure = self.aim(aim);
+        figure.pass = figure.pass.map(|pass| pass && is_held);
+        figure
+    }
+
     /// The figure with a note.
     pub fn note(mut self, note: impl Into<String>) -> Figure {
         self.note = note.into();
@@ -117,5 +125,16 @@ mod tests {
         let mut none = Figure::new("a", 0.0, "us", Better::Lower);
         none.value = None;
         assert_eq!(none.aim(2.0).pass, Some(false));
+    }
+
+    #[test]
+    fn an_aim_under_a_load_that_was_not_held_is_missed() {
+        let pass = |value, is_held| {
+            let figure = Figure::new("a", value, "us", Better::Lower);
+            figure.aim_under_load(2.0, is_held).pass
+        };
+        assert_eq!(pass(2.0, true), Some(true));
+        assert_eq!(pass(2.0, false), Some(false));
+        assert_eq!(pass(2.1, true), Some(false));
     }
 }
