@@ -3,92 +3,25 @@
 use crate::blobs::Blobs;
 use crate::config::ControllerConfig;
 use crate::counters::Counters;
+use crate::error::{ControllerError, ExecuteError};
 use crate::limits::LOG_LEN_MAX;
 use crate::parts::Parts;
 use crate::pending::Questions;
-use crate::seal::{SecretKey, SecretKeyError, provide_key};
+use crate::progress::Progress;
+use crate::replay::{found, random_number, replay};
+use crate::seal::{SecretKey, provide_key};
 use crate::taking::Taking;
 use e3_clock::Clock;
 use e3_control::{
-    Applied, Command, CommandError, Control, Genesis, Membership, Orchestrator, PlanAnswer,
-    PlanRequest, Plans, Probation,
+    Applied, Command, Control, Membership, Orchestrator, PlanAnswer, PlanRequest, Plans, Probation,
 };
 use e3_model::application::Durability;
-use e3_model::format::RELEASE;
-use e3_model::plan::{NodeReport, ShardPlan};
-use e3_model::{Format, Formats, Nanos, NodeId, ShardKey, Timestamp};
-use e3_store::{Recovered, Store, StoreError};
+use e3_model::plan::NodeReport;
+use e3_model::{Formats, NodeId, ShardKey, Timestamp};
+use e3_store::Store;
 use e3_wire::heartbeat::Heartbeat;
-use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::io;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use tokio::sync::watch;
-
-/// Why a controller does not start, or stops.
-#[derive(Debug, thiserror::Error)]
-pub enum ControllerError {
-    /// Until the data path is encrypted, nothing listens beyond loopback.
-    #[error("address {0} is not loopback; nothing listens beyond loopback yet")]
-    NotLoopback(SocketAddr),
-    /// The port is taken.
-    #[error("address {0} is in use")]
-    InUse(SocketAddr),
-    /// The port cannot be opened.
-    #[error("address {address}: {source}")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// The files cannot be opened.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The contents of the files are not what this program wrote.
-    #[error(
-        "{dir}: {what}; it was written by another version or is damaged: restore it from a copy, or move it away to start with an empty one"
-    )]
-    Unreadable {
-        /// The directory.
-        dir: PathBuf,
-        /// What cannot be read.
-        what: String,
-    },
-    /// The cluster has gone on to a newer release.
-    #[error(
-        "{dir}: the cluster writes format {found}, this program (release {own}) has formats {formats}; start release {release:?} or a newer one",
-        own = e3_model::format::RELEASE
-    )]
-    Newer {
-        /// The directory.
-        dir: PathBuf,
-        /// The cluster's active format.
-        found: Format,
-        /// What this process has.
-        formats: Formats,
-        /// The release that made it the active one.
-        release: String,
-    },
-    /// The secrets cannot be read.
-    #[error(transparent)]
-    SecretKey(#[from] SecretKeyError),
-    /// Another error of the system.
-    #[error("controller: {0}")]
-    Runtime(io::Error),
-}
-
-/// Why a command was not carried out.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ExecuteError {
-    #[error(transparent)]
-    Command(#[from] CommandError),
-    #[error("decision cannot be stored: {0}")]
-    Store(#[from] StoreError),
-    #[error("the controller decides nothing: {0}")]
-    Broken(String),
-}
 
 /// Everything that the controller knows.
 pub(crate) struct Core {
@@ -342,178 +275,5 @@ impl Core {
     /// `app/service/shard`.
     pub(crate) fn shard_name(&self, key: ShardKey) -> String {
         self.control.shard_name(key)
-    }
-}
-
-fn random_number() -> Result<u64, ControllerError> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes)
-        .map_err(|e| ControllerError::Runtime(io::Error::other(e.to_string())))?;
-    Ok(u64::from_le_bytes(bytes))
-}
-
-/// Creates a cluster; it is on disk when this returns.
-fn found(store: &mut Store, config: &ControllerConfig) -> Result<Control, ControllerError> {
-    let cluster = random_number()? | 1;
-    let topology = config.topology.clone();
-    let genesis = Genesis::Init {
-        cluster,
-        topology,
-        format: config.formats.newest(),
-        release: RELEASE.into(),
-    };
-    let bytes = serde_json::to_vec(&genesis).expect("topologies have text keys only");
-    store.append(&bytes)?;
-    store.sync()?;
-    Ok(Control::founded(genesis))
-}
-
-/// Why a log cannot be used.
-#[derive(Debug)]
-enum LogError {
-    Unreadable(String),
-    /// The active format, which this process does not have, and the release that chose it.
-    Newer {
-        found: Format,
-        formats: Formats,
-        release: String,
-    },
-}
-
-impl LogError {
-    fn in_dir(self, dir: PathBuf) -> ControllerError {
-        match self {
-            LogError::Unreadable(what) => ControllerError::Unreadable { dir, what },
-            LogError::Newer {
-                found,
-                formats,
-                release,
-            } => ControllerError::Newer {
-                dir,
-                found,
-                formats,
-                release,
-            },
-        }
-    }
-}
-
-/// What every snapshot says of its format, whatever else it holds.
-#[derive(Deserialize)]
-struct FormatOfSnapshot {
-    #[serde(default)]
-    format: Format,
-    #[serde(default)]
-    format_release: String,
-}
-
-/// The state that follows from the snapshot and the records after it; None if the log is new. Nothing
-/// is read that follows a change to a format that this process does not have.
-fn replay(recovered: &Recovered, formats: Formats) -> Result<Option<Control>, LogError> {
-    let read = |i: usize, e| LogError::Unreadable(format!("command {} cannot be read: {e}", i + 1));
-    let check = |found: Format, release: &str| {
-        if formats.include(found) {
-            Ok(())
-        } else {
-            Err(LogError::Newer {
-                found,
-                formats,
-                release: release.to_string(),
-            })
-        }
-    };
-    let mut entries = recovered.entries.iter().enumerate();
-    let mut control: Control = if let Some(snapshot) = &recovered.snapshot {
-        let of = |e| LogError::Unreadable(format!("snapshot cannot be read: {e}"));
-        let head: FormatOfSnapshot = serde_json::from_slice(snapshot).map_err(of)?;
-        check(head.format, &head.format_release)?;
-        serde_json::from_slice(snapshot).map_err(of)?
-    } else if let Some((i, first)) = entries.next() {
-        Control::founded(serde_json::from_slice(first).map_err(|e| read(i, e))?)
-    } else {
-        return Ok(None);
-    };
-    check(control.format, &control.format_release)?;
-    for (i, entry) in entries {
-        let command: Command = serde_json::from_slice(entry).map_err(|e| read(i, e))?;
-        let applied = control.apply(&command);
-        applied.map_err(|e| {
-            LogError::Unreadable(format!("command {} cannot be replayed: {e}", i + 1))
-        })?;
-        check(control.format, &control.format_release)?;
-    }
-    Ok(Some(control))
-}
-
-/// How long shards and channels that should make progress have made none.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
-    /// Shards that wait for a copy, with the view in which the wait began.
-    shards: BTreeMap<ShardKey, (u32, Timestamp)>,
-    /// Channels with messages in flight: how many were durable, and since when.
-    channels: BTreeMap<(NodeId, String), (u64, Timestamp)>,
-}
-
-impl Progress {
-    /// Updates the shards from the desired state.
-    pub(crate) fn look(&mut self, now: Timestamp, control: &Control) {
-        let mut waiting = BTreeMap::new();
-        for key in control.busy_shards() {
-            let shard = control.apps.get(&key.app).and_then(|app| app.shard(key));
-            let changes =
-                |s: &&ShardPlan| !s.joining.is_empty() || !s.leaving.is_empty() || s.frozen;
-            if let Some(shard) = shard.filter(changes) {
-                let since = match self.shards.get(&key) {
-                    Some((view, since)) if *view == shard.view => *since,
-                    _ => now,
-                };
-                waiting.insert(key, (shard.view, since));
-            }
-        }
-        self.shards = waiting;
-    }
-
-    /// Updates the channels from a node's report.
-    pub(crate) fn on_report(&mut self, now: Timestamp, report: &NodeReport, control: &Control) {
-        let node = report.node;
-        let mut before = std::mem::take(&mut self.channels);
-        for c in report
-            .stats
-            .channels
-            .iter()
-            .filter(|c| c.sent.saturating_add(c.waiting.into()) > c.durable)
-        {
-            let app = control.apps.get(&c.app).map(|a| a.plan.app.name.as_str());
-            let Some(app) = app else { continue };
-            let name = format!("{} of {app} from {} to {}", c.name, c.from, c.to);
-            let key = (node, name);
-            let since = match before.get(&key) {
-                Some((durable, since)) if *durable == c.durable => *since,
-                _ => now,
-            };
-            self.channels.insert(key, (c.durable, since));
-        }
-        before.retain(|(n, _), _| *n != node);
-        self.channels.append(&mut before);
-    }
-
-    /// Removes the channels of a node's process that is gone.
-    fn forget(&mut self, node: NodeId) {
-        self.channels.retain(|(n, _), _| *n != node);
-    }
-
-    /// What has made no progress for `limit`.
-    pub(crate) fn stuck(&self, now: Timestamp, limit: Nanos) -> (Vec<ShardKey>, Vec<&str>) {
-        let late = |since: &Timestamp| now > *since + limit;
-        let shards = self
-            .shards
-            .iter()
-            .filter(|(_, (_, since))| late(since))
-            .map(|(k, _)| *k);
-        let channels = self.channels.iter().filter(|(_, (_, since))| late(since));
-        (
-            shards.collect(),
-            channels.map(|((_, name), _)| name.as_str()).collect(),
-        )
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::backups::EXISTS_HINT;
 use crate::blobs::digest;
-use crate::core::{Core, ExecuteError};
+use crate::core::Core;
+use crate::error::ExecuteError;
 use crate::refusal::not_stored;
 use axum::http::StatusCode;
 use base64::Engine;

@@ -1,6 +1,7 @@
 //! Nodes that operators add, cordon and remove. Design: docs/design/024.
 
-use crate::core::{Core, ExecuteError};
+use crate::core::Core;
+use crate::error::ExecuteError;
 use crate::power::check_idle;
 use crate::refusal::{bad_json, no_node};
 use crate::shared::Shared;

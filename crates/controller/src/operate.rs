@@ -1,7 +1,8 @@
 //! What operators change in a running cluster: nodes in and out of service, copies of a service,
 //! versions that go back, the cluster's format. And the watch over new versions.
 
-use crate::core::{Core, ExecuteError};
+use crate::core::Core;
+use crate::error::ExecuteError;
 use crate::refusal::bad_json;
 use crate::shared::Shared;
 use axum::Json;

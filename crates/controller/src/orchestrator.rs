@@ -1,7 +1,8 @@
 //! Drives the orchestrator: heartbeats and reports go in, its decisions are executed. And the handlers
 //! of its settings.
 
-use crate::core::{Core, ExecuteError};
+use crate::core::Core;
+use crate::error::ExecuteError;
 use crate::refusal::bad_json;
 use crate::shared::Shared;
 use axum::Json;

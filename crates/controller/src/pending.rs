@@ -2,7 +2,8 @@
 //! primaries know, so the controller asks for it in its answers to their nodes' reports, and waits for
 //! the next ones.
 
-use crate::core::{Core, ExecuteError};
+use crate::core::Core;
+use crate::error::ExecuteError;
 use crate::limits::{PENDING_CHECK_INTERVAL, PENDING_WAIT_MAX};
 use crate::shared::Shared;
 use axum::Json;

@@ -1,6 +1,7 @@
 //! What servers and racks draw, and their power caps. Design: docs/design/022.
 
-use crate::core::{Core, ExecuteError};
+use crate::core::Core;
+use crate::error::ExecuteError;
 use crate::refusal::bad_json;
 use crate::shared::Shared;
 use axum::Json;

@@ -1,6 +1,6 @@
 //! Turns the errors of commands and of the framework into answers.
 
-use crate::core::ExecuteError;
+use crate::error::ExecuteError;
 use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
 use e3_control::CommandError;

@@ -19,6 +19,7 @@ mod operator;
 mod orchestrator;
 mod placed;
 mod probation;
+mod processes;
 mod releases;
 mod restored;
 mod shrink;

@@ -1,8 +1,9 @@
 //! Starts a cluster. Everything is checked first, and a failed start removes what it created.
 
+use crate::cluster::managed::open_log;
 use crate::cluster::state_dir::{PARTS, RunningCluster, SUPERVISOR, StateDir};
 use crate::cluster::stop::stop;
-use crate::cluster::supervisor::{Supervisor, open_log};
+use crate::cluster::supervisor::Supervisor;
 use crate::documents::builtin::{self, TOPOLOGY_DEFAULT};
 use crate::limits::{FREE_PORT_TRIES, POLL_INTERVAL, UP_TIMEOUT};
 use crate::ui::failure::{Exit, Failure};

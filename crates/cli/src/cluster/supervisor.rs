@@ -1,19 +1,20 @@
 //! Starts the controller and the nodes, each as a process of its own, and keeps them running.
 //!
 //! A process that exits is restarted. Which nodes there are, the controller says: the supervisor starts
-//! the processes of nodes that are added and stops those of nodes that are removed. When the supervisor exits, so do its processes: each asks the
-//! system to be killed with its parent (Linux, PR_SET_PDEATHSIG), so that not even `kill -9` of the
+//! the processes of nodes that are added and stops those of nodes that are removed. When the supervisor
+//! exits, so do its processes: each asks the system to be killed with its parent (Linux, PR_SET_PDEATHSIG), so that not even `kill -9` of the
 //! supervisor leaves one behind. When the state directory is removed or replaced, the cluster can no
 //! longer be controlled, so the supervisor stops it.
 
 use crate::cluster::client::Client;
 use crate::cluster::credentials;
+use crate::cluster::managed::{Managed, ending};
 use crate::cluster::process::Process;
 use crate::cluster::state_dir::{Lock, RunningCluster, SUPERVISOR, StateDir};
 use crate::cluster::watch::{Event, report_exit, watch_nodes};
 use crate::limits::{
-    CONNECT_INTERVAL, DOWN_GRACE, LOCK_CHECK_INTERVAL, LOG_LEN_MAX, POLL_INTERVAL,
-    RESTART_BACKOFF_MAX, RESTART_QUICK, STATUS_INTERVAL, UP_TIMEOUT,
+    CONNECT_INTERVAL, DOWN_GRACE, LOCK_CHECK_INTERVAL, POLL_INTERVAL, RESTART_BACKOFF_MAX,
+    RESTART_QUICK, STATUS_INTERVAL, UP_TIMEOUT,
 };
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::text::plural;
@@ -22,12 +23,9 @@ use e3_model::api::NodeView;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::Child;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -50,19 +48,6 @@ pub struct Supervise {
 
 /// The controller's process.
 const CONTROLLER: &str = "controller";
-
-/// A process that is kept running.
-struct Managed {
-    name: String,
-    arguments: Vec<OsString>,
-    child: Option<Child>,
-    started: Instant,
-    /// Length of its log at its start.
-    log_from: u64,
-    /// When to restart it, if it has exited.
-    restart_at: Option<Instant>,
-    backoff: Duration,
-}
 
 /// Runs a cluster on this machine.
 pub struct Supervisor {
@@ -243,7 +228,7 @@ impl Supervisor {
                 continue;
             };
             if let Ok(Some(status)) = child.try_wait() {
-                return Err(start_failure(&self.state, process, status));
+                return Err(process.start_failure(&self.state, status));
             }
         }
         if Instant::now() < deadline {
@@ -262,16 +247,8 @@ impl Supervisor {
     }
 
     fn spawn(&mut self, name: &str, arguments: Vec<OsString>) -> Result<(), Failure> {
-        let mut process = Managed {
-            name: name.to_string(),
-            arguments,
-            child: None,
-            started: Instant::now(),
-            log_from: 0,
-            restart_at: None,
-            backoff: Duration::ZERO,
-        };
-        launch(&mut process, &self.program, &self.state)?;
+        let mut process = Managed::new(name, arguments);
+        process.launch(&self.program, &self.state)?;
         self.processes.push(process);
         Ok(())
     }
@@ -342,7 +319,7 @@ impl Supervisor {
             }
             if process.restart_at.is_some_and(|at| at <= Instant::now()) {
                 process.restart_at = None;
-                if let Err(failure) = launch(process, &self.program, &self.state) {
+                if let Err(failure) = process.launch(&self.program, &self.state) {
                     tracing::error!("{}: {}", process.name, failure.message);
                     process.restart_at = Some(Instant::now() + RESTART_BACKOFF_MAX);
                 }
@@ -382,106 +359,6 @@ fn kill_leftovers(state: &StateDir) {
         tracing::warn!("killing {name} (process {pid}), left over from an earlier run");
         process.kill();
         process.wait(DOWN_GRACE);
-    }
-}
-
-fn launch(process: &mut Managed, program: &Path, state: &StateDir) -> Result<(), Failure> {
-    // Better a process without a log than none.
-    let (out, errors, log_from) = match log_pair(&state.log_file(&process.name)) {
-        Ok(opened) => opened,
-        Err(failure) => {
-            tracing::error!("{} runs without a log: {}", process.name, failure.message);
-            (Stdio::null(), Stdio::null(), 0)
-        }
-    };
-    let mut command = Command::new(chosen_program(state, program));
-    let child = command
-        .args(&process.arguments)
-        .stdin(Stdio::null())
-        .stdout(out)
-        .stderr(errors)
-        // Ctrl-C must reach only the supervisor, which stops the processes in order.
-        .process_group(0)
-        .spawn()
-        .map_err(|e| Failure::new(Exit::Unexpected, format!("start {}: {e}", process.name)))?;
-    let started = Process::of(child.id());
-    process.child = Some(child);
-    process.started = Instant::now();
-    process.log_from = log_from;
-    // It runs and is managed, even if the disk is full.
-    let written = started.map_or(Ok(()), |p| state.write_process(&process.name, &p));
-    if let Err(failure) = written {
-        tracing::error!("{}: {}", process.name, failure.message);
-    }
-    Ok(())
-}
-
-/// The program that `e3 upgrade` has chosen, as long as it is there; otherwise the supervisor's own.
-fn chosen_program(state: &StateDir, own: &Path) -> PathBuf {
-    let chosen = state.program().and_then(|chosen| match &chosen {
-        Some(path) => match std::fs::metadata(path) {
-            Ok(_) => Ok(chosen),
-            Err(e) => Err(Failure::file("start", path, &e)),
-        },
-        None => Ok(None),
-    });
-    let chosen = chosen.unwrap_or_else(|failure| {
-        let (own, why) = (own.display(), failure.message);
-        tracing::error!("the program that was chosen with e3 upgrade is gone, using {own}: {why}");
-        None
-    });
-    chosen.unwrap_or_else(|| own.to_path_buf())
-}
-
-/// A log as standard output and standard error, and its length.
-fn log_pair(path: &Path) -> Result<(Stdio, Stdio, u64), Failure> {
-    let (log, length) = open_log(path)?;
-    let errors = log
-        .try_clone()
-        .map_err(|e| Failure::file("open", path, &e))?;
-    Ok((log.into(), errors.into(), length))
-}
-
-/// Opens a log to append to; also returns its length. A long one is renamed first.
-pub fn open_log(path: &Path) -> Result<(File, u64), Failure> {
-    let failed = |e: std::io::Error| Failure::file("open", path, &e);
-    if std::fs::metadata(path).is_ok_and(|m| m.len() > LOG_LEN_MAX) {
-        std::fs::rename(path, path.with_extension("log.1")).map_err(failed)?;
-    }
-    let file = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .map_err(failed)?;
-    let length = file.metadata().map_err(failed)?.len();
-    Ok((file, length))
-}
-
-/// Why a process exited while the cluster was starting: the failure it recorded, else the last line
-/// of its log.
-fn start_failure(state: &StateDir, process: &Managed, status: ExitStatus) -> Failure {
-    let name = &process.name;
-    if let Some(failure) = state.start_failure(name) {
-        let message = format!("{name} did not start: {}", failure.message);
-        return Failure { message, ..failure };
-    }
-    let mut text = Vec::new();
-    let log = state.log_file(name);
-    if let Ok(mut file) = File::open(&log) {
-        let _ = file.seek(SeekFrom::Start(process.log_from));
-        let _ = file.take(LOG_LEN_MAX).read_to_end(&mut text);
-    }
-    let text = String::from_utf8_lossy(&text);
-    let last = text.lines().last().unwrap_or("its log is empty");
-    let message = format!("{name} did not start ({}): {last}", ending(status));
-    Failure::new(Exit::Unexpected, message).hint(format!("see {}", log.display()))
-}
-
-fn ending(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => format!("signal {signal}"),
-        _ => "unknown".into(),
     }
 }
 

@@ -1,17 +1,13 @@
 //! What each fault does when it begins and when it ends.
 
 use super::Run;
-use super::controller::Mail;
 use super::disks::End;
 use crate::network::Party;
 use crate::scenario::known::may_lose_log_and_memory;
 use crate::scenario::{Act, Fault, Wire, app_id};
 use e3_control::Command;
-use e3_model::plan::{AppPlan, ShardPlan};
-use e3_model::{AppId, Application, Nanos, NodeId, ServiceId, ShardKey, Timestamp};
+use e3_model::{AppId, Application, Nanos, NodeId, ServiceId, ShardKey};
 
-/// How late the supervisor notices the end of a process.
-const EXIT_NS_MAX: u64 = 20_000_000;
 /// How long after the start of a move a node is killed.
 const MOVE_MS_MAX: u64 = 120;
 /// How long a process that restarts is away.
@@ -53,11 +49,7 @@ impl Run<'_> {
                 drop(self.kill(&self.scenario.nodes_of(*server), End::PowerCut));
             }
             Fault::Blackout(_) if may_lose_log_and_memory(self.scenario) => {}
-            Fault::Blackout(_) => {
-                let nodes: Vec<u32> = (0..self.scenario.nodes_max()).collect();
-                self.kill(&nodes, End::PowerCut);
-                self.controller.kill(&self.cluster, &mut self.agents);
-            }
+            Fault::Blackout(_) => self.begin_blackout(),
             Fault::NodeDiskSlow(node, ms) => {
                 self.cluster.slow_disk(*node, Some(Nanos::from_millis(*ms)));
             }
@@ -97,20 +89,7 @@ impl Run<'_> {
             Fault::Scale(choice) => self.scale(*choice),
             Fault::Rollback(app) => self.rollback(*app),
             Fault::Reshard(choice) => self.reshard(*choice),
-            fault => {
-                for (from, to) in self.cuts_of(fault) {
-                    self.cluster.cuts.cut(from, to);
-                }
-                match fault {
-                    Fault::CutAndKill(node, _) => drop(self.kill_within(CUT_MS_MAX, *node)),
-                    Fault::CutAndRestart(_, node) => {
-                        let killed = self.kill_within(CUT_MS_MAX, *node);
-                        let away = Nanos::from_millis(1 + self.random.below(AWAY_MS_MAX));
-                        self.revivals.push((killed + away, *node));
-                    }
-                    _ => {}
-                }
-            }
+            fault => self.begin_partition(fault),
         }
         self.active.push(act.clone());
         self.set_network();
@@ -142,30 +121,13 @@ impl Run<'_> {
             Fault::Slow(node, _) => self.cluster.slow(*node, 1),
             Fault::PauseController => self.controller.pause(false),
             Fault::KillController | Fault::BitRot => self.restart_controller(),
-            Fault::Blackout(return_ms_max) => {
-                self.restart_controller();
-                for node in 0..self.scenario.nodes_max() {
-                    let after = Nanos::from_millis(self.random.below(*return_ms_max));
-                    self.revivals.push((self.cluster.now + after, node));
-                }
-            }
+            Fault::Blackout(return_ms_max) => self.end_blackout(*return_ms_max),
             Fault::NodeDiskSlow(node, _) => self.cluster.slow_disk(*node, None),
             Fault::NodeDiskFull(node) => self.cluster.fill_disk(*node, false),
-            Fault::NodeTornWrite(node) => {
-                if self.tears.contains(node) {
-                    self.tears.retain(|n| n != node);
-                    self.end_process(*node, End::PowerCut);
-                }
-                self.revive(*node);
-            }
+            Fault::NodeTornWrite(node) => self.end_torn_write(*node),
             Fault::NodeBitRot(node) => self.revive(*node),
             Fault::NodeLostWrites(node) => self.lose_writes(*node),
-            Fault::TornWrite | Fault::LostWrites => {
-                let (cluster, agents) = (&self.cluster, &mut self.agents);
-                self.controller.cut_power(cluster, agents, &mut self.random);
-                self.controller.disk().lies = false;
-                self.restart_controller();
-            }
+            Fault::TornWrite | Fault::LostWrites => self.cut_power_of_controller(),
             Fault::DiskFull => self.controller.disk().is_full = false,
             Fault::DiskSlow(_) => self.controller.write_time = Nanos::ZERO,
             Fault::ReportsLost => self.agents.reports_are_lost = false,
@@ -208,14 +170,63 @@ impl Run<'_> {
             | Fault::Downgrade(_)
             | Fault::Forget(_) => {}
             Fault::Starve(node) => self.agents.starve(*node, false),
-            fault => {
-                for (from, to) in self.cuts_of(fault) {
-                    self.cluster.cuts.heal(from, to);
-                }
-                if let Fault::CutAndKill(node, _) = fault {
-                    self.revive(*node);
-                }
+            fault => self.end_partition(fault),
+        }
+    }
+
+    /// All nodes and the controller lose their power at once.
+    fn begin_blackout(&mut self) {
+        let nodes: Vec<u32> = (0..self.scenario.nodes_max()).collect();
+        self.kill(&nodes, End::PowerCut);
+        self.controller.kill(&self.cluster, &mut self.agents);
+    }
+
+    /// The power is back; each node starts some time later.
+    fn end_blackout(&mut self, return_ms_max: u64) {
+        self.restart_controller();
+        for node in 0..self.scenario.nodes_max() {
+            let after = Nanos::from_millis(self.random.below(return_ms_max));
+            self.revivals.push((self.cluster.now + after, node));
+        }
+    }
+
+    fn end_torn_write(&mut self, node: u32) {
+        if self.tears.contains(&node) {
+            self.tears.retain(|n| *n != node);
+            self.end_process(node, End::PowerCut);
+        }
+        self.revive(node);
+    }
+
+    fn cut_power_of_controller(&mut self) {
+        let (cluster, agents) = (&self.cluster, &mut self.agents);
+        self.controller.cut_power(cluster, agents, &mut self.random);
+        self.controller.disk().lies = false;
+        self.restart_controller();
+    }
+
+    /// Cuts ways, and ends the process that the fault names beside.
+    fn begin_partition(&mut self, fault: &Fault) {
+        for (from, to) in self.cuts_of(fault) {
+            self.cluster.cuts.cut(from, to);
+        }
+        match fault {
+            Fault::CutAndKill(node, _) => drop(self.kill_within(CUT_MS_MAX, *node)),
+            Fault::CutAndRestart(_, node) => {
+                let killed = self.kill_within(CUT_MS_MAX, *node);
+                let away = Nanos::from_millis(1 + self.random.below(AWAY_MS_MAX));
+                self.revivals.push((killed + away, *node));
             }
+            _ => {}
+        }
+    }
+
+    fn end_partition(&mut self, fault: &Fault) {
+        for (from, to) in self.cuts_of(fault) {
+            self.cluster.cuts.heal(from, to);
+        }
+        if let Fault::CutAndKill(node, _) = fault {
+            self.revive(*node);
         }
     }
 
@@ -295,142 +306,6 @@ impl Run<'_> {
         let stands = *count > 0;
         self.agents.pause(node, stands);
         self.cluster.pause(node, stands);
-    }
-
-    /// Kills a process.
-    pub(super) fn kill_one(&mut self, node: u32) {
-        self.end_process(node, End::Kill);
-    }
-
-    /// Ends a process. Its supervisor tells the controller.
-    pub(super) fn end_process(&mut self, node: u32, end: End) {
-        let (me, it) = (Party::Node(node), Party::Controller);
-        for process in self.kill(&[node], end) {
-            if !self.cluster.cuts.is_cut(me, it) && !self.cluster.cuts.is_cut(it, me) {
-                let late = Nanos(self.cluster.random.below(EXIT_NS_MAX));
-                let mail = Mail::Exited(node, process);
-                self.controller.post(&mut self.cluster, late, mail);
-            }
-        }
-    }
-
-    /// Kills running processes and records what is lost for good; gives their process numbers. Where
-    /// the scenario spares the last copies of replicated shards, it kills no process that has one.
-    fn kill(&mut self, nodes: &[u32], end: End) -> Vec<u64> {
-        let lost = self.last_copies(nodes, end == End::Rot);
-        let is_replicated = |key: &ShardKey| {
-            let app = &self.controller.decided().apps[&key.app];
-            app.plan.app.service(key.service).replicas > 1
-        };
-        if self.scenario.spares_last_copies && lost.iter().any(is_replicated) {
-            return Vec::new();
-        }
-        for key in lost {
-            let app = &self.controller.decided().apps[&key.app];
-            let service = app.plan.app.service(key.service);
-            // What is on disk is lost only if an operator gives it up.
-            if !service.is_on_disk() {
-                let of = service.shards;
-                self.cluster.ledger.on_forfeited(key, of, self.cluster.now);
-            }
-        }
-        let mut killed = Vec::new();
-        for node in nodes {
-            killed.extend(self.agents.kill(*node));
-            match end {
-                End::PowerCut => self.cut_power(*node),
-                End::Kill | End::Rot => self.cluster.kill(*node),
-            }
-        }
-        if end == End::Rot && !killed.is_empty() {
-            for node in nodes {
-                self.cluster.rot_disk(*node);
-            }
-        }
-        killed
-    }
-
-    /// Restarts a node's process with its clock off by so much.
-    fn restart_with(&mut self, node: u32, offset_ms: i64) {
-        self.agents.set_wall_offset_ms(node, offset_ms);
-        self.kill_one(node);
-        self.revive(node);
-    }
-
-    /// Starts the process of a node that the cluster has, if it does not run.
-    pub(super) fn revive(&mut self, node: u32) {
-        if self.has_node(node) && !self.agents.is_up(node) {
-            self.start_node(node);
-            let stands = self.pauses.get(&node).is_some_and(|count| *count > 0);
-            self.agents.pause(node, stands);
-        }
-    }
-
-    /// Kills a node within a time, and gives the moment.
-    fn kill_within(&mut self, ms: u64, node: u32) -> Timestamp {
-        let at = self.cluster.now + Nanos::from_millis(1 + self.random.below(ms));
-        self.kills.push((at, node));
-        at
-    }
-
-    /// Starts the nodes whose time has come to return.
-    pub(super) fn revive_late(&mut self) {
-        let now = self.cluster.now;
-        let (due, later) = std::mem::take(&mut self.revivals)
-            .into_iter()
-            .partition(|(at, _)| *at <= now);
-        self.revivals = later;
-        for (_, node) in due {
-            self.revive(node);
-        }
-    }
-
-    /// Carries out the kills that follow other faults.
-    pub(super) fn kill_late(&mut self) {
-        let now = self.cluster.now;
-        let (due, later) = std::mem::take(&mut self.kills)
-            .into_iter()
-            .partition(|(at, _)| *at <= now);
-        self.kills = later;
-        for (_, node) in due {
-            self.kill_one(node);
-        }
-    }
-
-    /// The shards with state in memory only, or also those on disk, whose last complete copies are on
-    /// these nodes.
-    fn last_copies(&self, nodes: &[u32], on_disk_too: bool) -> Vec<ShardKey> {
-        let control = self.controller.decided();
-        let holds = |node: &NodeId, plan: &AppPlan, shard: &ShardPlan| {
-            let member = control.members.get(node);
-            // What the shard was made of, if the node has not made it yet.
-            let made_of = plan.made_of(shard).unwrap_or_default().into_iter();
-            let mut all = made_of.map(|(key, _)| key);
-            member.is_some_and(|m| self.cluster.incarnation(node.0) == Some(m.incarnation))
-                && (self.cluster.state(node.0, plan.key(shard)).is_some()
-                    || all.len() > 0 && all.all(|key| self.cluster.state(node.0, key).is_some()))
-        };
-        let mut last = Vec::new();
-        for app in control.apps.values() {
-            for shard in &app.plan.shards {
-                let key = app.plan.key(shard);
-                let copies = |s: &ShardPlan| -> Vec<NodeId> {
-                    let all = [s.primary].into_iter().chain(s.backups.iter().copied());
-                    all.filter(|n| holds(n, &app.plan, s)).collect()
-                };
-                let copies = copies(shard);
-                let service = app.plan.app.service(shard.service);
-                // A shard that waits for its state begins with it again.
-                let counts = service.stateful
-                    && (on_disk_too || !service.is_on_disk())
-                    && !app.is_restoring(key);
-                let is_hit = |n: &NodeId| nodes.contains(&n.0);
-                if counts && copies.iter().any(is_hit) && copies.iter().all(is_hit) {
-                    last.push(key);
-                }
-            }
-        }
-        last
     }
 
     /// Moves a replica; returns the nodes that take part.

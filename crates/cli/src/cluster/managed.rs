@@ -1,0 +1,142 @@
+//! One process of the cluster: its start, its log, and why it did not start.
+
+use crate::cluster::process::Process;
+use crate::cluster::state_dir::StateDir;
+use crate::limits::LOG_LEN_MAX;
+use crate::ui::failure::{Exit, Failure};
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// A process that is kept running.
+pub(super) struct Managed {
+    pub(super) name: String,
+    arguments: Vec<OsString>,
+    pub(super) child: Option<Child>,
+    pub(super) started: Instant,
+    /// Length of its log at its start.
+    log_from: u64,
+    /// When to restart it, if it has exited.
+    pub(super) restart_at: Option<Instant>,
+    pub(super) backoff: Duration,
+}
+
+impl Managed {
+    pub(super) fn new(name: &str, arguments: Vec<OsString>) -> Managed {
+        Managed {
+            name: name.to_string(),
+            arguments,
+            child: None,
+            started: Instant::now(),
+            log_from: 0,
+            restart_at: None,
+            backoff: Duration::ZERO,
+        }
+    }
+
+    /// Starts the process; `program` is run unless `e3 upgrade` has chosen another.
+    pub(super) fn launch(&mut self, program: &Path, state: &StateDir) -> Result<(), Failure> {
+        // Better a process without a log than none.
+        let (out, errors, log_from) = match log_pair(&state.log_file(&self.name)) {
+            Ok(opened) => opened,
+            Err(failure) => {
+                tracing::error!("{} runs without a log: {}", self.name, failure.message);
+                (Stdio::null(), Stdio::null(), 0)
+            }
+        };
+        let mut command = Command::new(chosen_program(state, program));
+        let child = command
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(errors)
+            // Ctrl-C must reach only the supervisor, which stops the processes in order.
+            .process_group(0)
+            .spawn()
+            .map_err(|e| Failure::new(Exit::Unexpected, format!("start {}: {e}", self.name)))?;
+        let started = Process::of(child.id());
+        self.child = Some(child);
+        self.started = Instant::now();
+        self.log_from = log_from;
+        // It runs and is managed, even if the disk is full.
+        let written = started.map_or(Ok(()), |p| state.write_process(&self.name, &p));
+        if let Err(failure) = written {
+            tracing::error!("{}: {}", self.name, failure.message);
+        }
+        Ok(())
+    }
+
+    /// Why a process exited while the cluster was starting: the failure it recorded, else the last line
+    /// of its log.
+    pub(super) fn start_failure(&self, state: &StateDir, status: ExitStatus) -> Failure {
+        let name = &self.name;
+        if let Some(failure) = state.start_failure(name) {
+            let message = format!("{name} did not start: {}", failure.message);
+            return Failure { message, ..failure };
+        }
+        let mut text = Vec::new();
+        let log = state.log_file(name);
+        if let Ok(mut file) = File::open(&log) {
+            let _ = file.seek(SeekFrom::Start(self.log_from));
+            let _ = file.take(LOG_LEN_MAX).read_to_end(&mut text);
+        }
+        let text = String::from_utf8_lossy(&text);
+        let last = text.lines().last().unwrap_or("its log is empty");
+        let message = format!("{name} did not start ({}): {last}", ending(status));
+        Failure::new(Exit::Unexpected, message).hint(format!("see {}", log.display()))
+    }
+}
+
+/// The program that `e3 upgrade` has chosen, as long as it is there; otherwise the supervisor's own.
+fn chosen_program(state: &StateDir, own: &Path) -> PathBuf {
+    let chosen = state.program().and_then(|chosen| match &chosen {
+        Some(path) => match std::fs::metadata(path) {
+            Ok(_) => Ok(chosen),
+            Err(e) => Err(Failure::file("start", path, &e)),
+        },
+        None => Ok(None),
+    });
+    let chosen = chosen.unwrap_or_else(|failure| {
+        let (own, why) = (own.display(), failure.message);
+        tracing::error!("the program that was chosen with e3 upgrade is gone, using {own}: {why}");
+        None
+    });
+    chosen.unwrap_or_else(|| own.to_path_buf())
+}
+
+/// A log as standard output and standard error, and its length.
+fn log_pair(path: &Path) -> Result<(Stdio, Stdio, u64), Failure> {
+    let (log, length) = open_log(path)?;
+    let errors = log
+        .try_clone()
+        .map_err(|e| Failure::file("open", path, &e))?;
+    Ok((log.into(), errors.into(), length))
+}
+
+/// Opens a log to append to; also returns its length. A long one is renamed first.
+pub fn open_log(path: &Path) -> Result<(File, u64), Failure> {
+    let failed = |e: std::io::Error| Failure::file("open", path, &e);
+    if std::fs::metadata(path).is_ok_and(|m| m.len() > LOG_LEN_MAX) {
+        std::fs::rename(path, path.with_extension("log.1")).map_err(failed)?;
+    }
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    Ok((file, length))
+}
+
+/// How a process ended, in words.
+pub(super) fn ending(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        _ => "unknown".into(),
+    }
+}
