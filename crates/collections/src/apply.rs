@@ -99,25 +99,7 @@ impl State {
                 push(m, memory, slot, write, value, self.arrays_born)
             }
             (Contents::Array(m), Op::ArrayPut(index, value)) => {
-                let array = m.get_mut(key_hash(key), key);
-                let len = array.as_ref().map_or(0, |a| a.items.len());
-                let Some(array) = array.filter(|_| index < len as u64) else {
-                    return Err(ApplyError::Index {
-                        collection,
-                        index,
-                        len,
-                    });
-                };
-                array.slot = slot;
-                let item = &mut array.items[index as usize];
-                let memory_bytes = memory - item.len() + value.len();
-                overwrite(item, value);
-                let before = std::mem::replace(&mut array.expires, write.expires);
-                Changed {
-                    memory_bytes,
-                    before,
-                    is_there: true,
-                }
+                put_item(m, memory, slot, write, index, value)?
             }
             (Contents::Array(m), Op::ArrayPopFront) => {
                 let Some(changed) = pop_front(m, memory, slot, write) else {
@@ -266,6 +248,35 @@ fn push(
         before: Timestamp::MAX,
         is_there: true,
     }
+}
+
+/// Arrays: replaces an element.
+fn put_item(
+    m: &mut Table<Array>,
+    memory: usize,
+    slot: u16,
+    write: &Write<'_>,
+    index: u64,
+    value: &[u8],
+) -> Result<Changed, ApplyError> {
+    let array = m.get_mut(key_hash(write.key), write.key);
+    let len = array.as_ref().map_or(0, |a| a.items.len());
+    let Some(array) = array.filter(|_| index < len as u64) else {
+        return Err(ApplyError::Index {
+            collection: write.collection,
+            index,
+            len,
+        });
+    };
+    array.slot = slot;
+    let item = &mut array.items[index as usize];
+    let memory_bytes = memory - item.len() + value.len();
+    overwrite(item, value);
+    Ok(Changed {
+        memory_bytes,
+        before: std::mem::replace(&mut array.expires, write.expires),
+        is_there: true,
+    })
 }
 
 /// None if there is no such array.

@@ -10,8 +10,8 @@
 //! [`crate::metering`].
 
 use crate::limits::LATELY;
-use crate::metering::{Metering, UsedBy};
-use e3_control::Control;
+use crate::metering::{Metering, Used, UsedBy};
+use e3_control::{AppState, Control};
 use e3_model::plan::{IngressCounts, NodeReport, ShardCounts};
 use e3_model::{AppId, NodeId, NodeKind, ShardKey, Timestamp};
 use e3_placement::Request;
@@ -93,6 +93,20 @@ pub(crate) fn add(total: &mut u64, more: u64) {
     *total = total.saturating_add(more);
 }
 
+/// What the profiles of an application say.
+fn costs_of(app: &AppState) -> Costs {
+    let request = Request::new(&app.plan.app, &app.profiles);
+    let cost = |service| {
+        let of = |kind| {
+            let cost = request.cost(service, kind);
+            let seconds = cost.time.map_or(0.0, |t| t.as_secs_f64());
+            (kind, (seconds, cost.joules))
+        };
+        [NodeKind::Host, NodeKind::SmartNic].map(of).into()
+    };
+    request.services().map(cost).collect()
+}
+
 impl Counters {
     /// Notes that a new process of a node has joined: everything that it reports is new.
     pub(crate) fn on_join(&mut self, now: Timestamp, node: NodeId, incarnation: u32) {
@@ -106,12 +120,12 @@ impl Counters {
         self.seen.insert(node, seen);
     }
 
-    /// Adds what is new in a report.
     /// A node is removed from the topology.
     pub(crate) fn on_remove(&mut self, node: NodeId) {
         self.nodes.remove(&node);
     }
 
+    /// Adds what is new in a report.
     pub(crate) fn on_report(&mut self, now: Timestamp, report: &NodeReport, control: &Control) {
         self.forget_deleted(control);
         let counts = report.counts.iter();
@@ -136,44 +150,55 @@ impl Counters {
             let Some(app) = control.apps.get(&c.key.app) else {
                 continue;
             };
-            let costs = self.costs.entry(c.key.app).or_insert_with(|| {
-                let request = Request::new(&app.plan.app, &app.profiles);
-                let services = request.services();
-                let cost = |s| {
-                    let of = |kind| {
-                        let cost = request.cost(s, kind);
-                        let seconds = cost.time.map_or(0.0, |t| t.as_secs_f64());
-                        (kind, (seconds, cost.joules))
-                    };
-                    [NodeKind::Host, NodeKind::SmartNic].map(of).into()
-                };
-                services.map(cost).collect()
-            });
+            let costs = self.costs.entry(c.key.app).or_insert_with(|| costs_of(app));
             let Some(costs) = costs.get(usize::from(c.key.service.0)) else {
                 continue;
             };
             let (seconds, joules) = costs[&node.node.kind];
             let old = before.shards.get(&c.key);
-            let since = |of: fn(&ShardCounts) -> u64| increase(of(c), old.map_or(0, of));
-            let handled = since(|c| c.handled);
-            let (dead, expired) = (since(|c| c.dead_lettered), since(|c| c.expired));
-            let totals = self.shards.entry(c.key).or_default();
-            add(&mut totals.handled, handled);
-            add(&mut totals.failed, since(|c| c.failed));
-            add(&mut totals.dead_lettered, dead);
-            add(&mut totals.expired, expired);
-            let busy_seconds = since(|c| c.busy.0) as f64 / 1e9;
-            totals.busy_seconds += busy_seconds;
             let by_service = used.entry((c.key.app, c.key.service)).or_default();
-            by_service.busy_seconds += busy_seconds;
-            add(&mut by_service.handled, handled);
-            totals.joules += handled as f64 * joules.unwrap_or(0.0);
+            let handled = self.add_shard(now, c, old, joules.unwrap_or(0.0), by_service);
             busy_core_seconds += handled as f64 * seconds;
-            self.apps
-                .entry(c.key.app)
-                .or_default()
-                .note(now, dead, expired);
         }
+        self.add_ingress(report, &before, control);
+        let is_emulated = node.node.emulated;
+        self.metering
+            .on_report(report.node, is_emulated, &report.stats, used);
+        let span = now.since(before.at).as_secs_f64();
+        self.add_energy(&node, busy_core_seconds, span);
+    }
+
+    /// Adds what is new of a shard; gives how many requests it has handled since the report before.
+    fn add_shard(
+        &mut self,
+        now: Timestamp,
+        c: &ShardCounts,
+        old: Option<&ShardCounts>,
+        joules: f64,
+        by_service: &mut Used,
+    ) -> u64 {
+        let since = |of: fn(&ShardCounts) -> u64| increase(of(c), old.map_or(0, of));
+        let handled = since(|c| c.handled);
+        let (dead, expired) = (since(|c| c.dead_lettered), since(|c| c.expired));
+        let busy_seconds = since(|c| c.busy.0) as f64 / 1e9;
+        let totals = self.shards.entry(c.key).or_default();
+        add(&mut totals.handled, handled);
+        add(&mut totals.failed, since(|c| c.failed));
+        add(&mut totals.dead_lettered, dead);
+        add(&mut totals.expired, expired);
+        totals.busy_seconds += busy_seconds;
+        totals.joules += handled as f64 * joules;
+        by_service.busy_seconds += busy_seconds;
+        add(&mut by_service.handled, handled);
+        self.apps
+            .entry(c.key.app)
+            .or_default()
+            .note(now, dead, expired);
+        handled
+    }
+
+    /// Adds what is new of the requests that came from clients.
+    fn add_ingress(&mut self, report: &NodeReport, before: &Seen, control: &Control) {
         for (app, latest) in &report.stats.ingress {
             if !control.apps.contains_key(app) {
                 continue;
@@ -189,11 +214,6 @@ impl Counters {
                 increase(latest.overloaded, old.overloaded),
             );
         }
-        let is_emulated = node.node.emulated;
-        self.metering
-            .on_report(report.node, is_emulated, &report.stats, used);
-        let span = now.since(before.at).as_secs_f64();
-        self.add_energy(&node, busy_core_seconds, span);
     }
 
     fn add_energy(

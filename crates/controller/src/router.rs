@@ -17,14 +17,38 @@ use std::sync::Arc;
 
 pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
     Router::new()
+        .merge(process_routes())
+        .merge(node_routes())
+        .merge(app_routes())
+        .merge(cluster_routes())
+        .merge(backup_routes())
+        .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "no such path"))
+        .layer(axum::middleware::from_fn_with_state(
+            shared.clone(),
+            nodes::wait_for_nodes,
+        ))
+        // Bodies are read, within the bounds of their routes, before the handlers see them.
+        .layer(DefaultBodyLimit::disable())
+        .layer(axum::middleware::from_fn_with_state(
+            Arc::new(gate),
+            access::check,
+        ))
+        .layer(axum::middleware::map_response(as_json))
+        .with_state(shared)
+}
+
+/// About this process.
+fn process_routes() -> Router<Shared> {
+    Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics::metrics))
         .route("/openapi.json", get(async || Json(openapi())))
-        .route(
-            "/v1/cluster",
-            get(async |State(s): State<Shared>| Json(s.core().cluster_view())),
-        )
+}
+
+/// For nodes, and about them.
+fn node_routes() -> Router<Shared> {
+    Router::new()
         .route(
             "/v1/nodes",
             get(async |State(s): State<Shared>| Json(s.core().node_views())).post(hardware::add),
@@ -34,6 +58,28 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
         .route("/v1/nodes/{name}", get(nodes::node))
         .route("/v1/nodes/{id}/plan", get(node_plan::plan))
         .route("/v1/nodes/{id}/report", post(nodes::report))
+        .route(
+            "/v1/nodes/{id}/secrets/{name}/{secret}",
+            get(secrets::for_node),
+        )
+        .route(
+            "/v1/nodes/{id}/backups/{backup}/{part}",
+            post(backups::take),
+        )
+        .route(
+            "/v1/nodes/{id}/restores/{restore}/{part}",
+            get(backups::restored),
+        )
+        .route("/v1/blobs/{digest}", get(apps::blob))
+        .route("/v1/drain", post(operate::drain))
+        .route("/v1/cordon", post(hardware::cordon))
+        .route("/v1/resume", post(operate::resume))
+        .route("/v1/remove", post(hardware::remove))
+}
+
+/// Applications: what they are, and what operators change of them.
+fn app_routes() -> Router<Shared> {
+    Router::new()
         .route(
             "/v1/apps",
             get(async |State(s): State<Shared>| Json(s.core().app_views())).post(apps::deploy),
@@ -57,8 +103,26 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
             get(secrets::sealed),
         )
         .route(
-            "/v1/nodes/{id}/secrets/{name}/{secret}",
-            get(secrets::for_node),
+            "/v1/instances",
+            get(async |State(s): State<Shared>| Json(s.core().instance_views())),
+        )
+        .route(
+            "/v1/channels",
+            get(async |State(s): State<Shared>| Json(s.core().channel_views())),
+        )
+        .route("/v1/migrations", post(apps::migrate))
+        .route("/v1/forget", post(apps::forget))
+        .route("/v1/scale", post(operate::scale))
+        .route("/v1/reshard", post(operate::reshard))
+        .route("/v1/rollback", post(operate::rollback))
+}
+
+/// The cluster as a whole.
+fn cluster_routes() -> Router<Shared> {
+    Router::new()
+        .route(
+            "/v1/cluster",
+            get(async |State(s): State<Shared>| Json(s.core().cluster_view())),
         )
         .route("/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/v1/tokens/{token}", delete(tokens::revoke))
@@ -69,24 +133,12 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
             get(orchestrator::view).post(orchestrator::set),
         )
         .route("/v1/power", get(power::list).post(power::cap))
-        .route(
-            "/v1/instances",
-            get(async |State(s): State<Shared>| Json(s.core().instance_views())),
-        )
-        .route(
-            "/v1/channels",
-            get(async |State(s): State<Shared>| Json(s.core().channel_views())),
-        )
-        .route("/v1/migrations", post(apps::migrate))
-        .route("/v1/forget", post(apps::forget))
-        .route("/v1/drain", post(operate::drain))
-        .route("/v1/cordon", post(hardware::cordon))
-        .route("/v1/remove", post(hardware::remove))
         .route("/v1/format", post(operate::raise_format))
-        .route("/v1/resume", post(operate::resume))
-        .route("/v1/scale", post(operate::scale))
-        .route("/v1/reshard", post(operate::reshard))
-        .route("/v1/rollback", post(operate::rollback))
+}
+
+/// Backups and restores of applications.
+fn backup_routes() -> Router<Shared> {
+    Router::new()
         .route("/v1/backups", post(backups::begin))
         .route(
             "/v1/backups/{backup}",
@@ -95,28 +147,6 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
         .route("/v1/backups/{backup}/{file}", get(backups::fetch))
         .route("/v1/restores", post(backups::begin_restore))
         .route("/v1/restores/{restore}/{part}", post(backups::upload))
-        .route(
-            "/v1/nodes/{id}/backups/{backup}/{part}",
-            post(backups::take),
-        )
-        .route(
-            "/v1/nodes/{id}/restores/{restore}/{part}",
-            get(backups::restored),
-        )
-        .route("/v1/blobs/{digest}", get(apps::blob))
-        .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "no such path"))
-        .layer(axum::middleware::from_fn_with_state(
-            shared.clone(),
-            nodes::wait_for_nodes,
-        ))
-        // Bodies are read, within the bounds of their routes, before the handlers see them.
-        .layer(DefaultBodyLimit::disable())
-        .layer(axum::middleware::from_fn_with_state(
-            Arc::new(gate),
-            access::check,
-        ))
-        .layer(axum::middleware::map_response(as_json))
-        .with_state(shared)
 }
 
 fn status(status: ProcessStatus) -> Json<StatusView> {

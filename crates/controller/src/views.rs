@@ -11,7 +11,8 @@ use e3_model::api::*;
 use e3_model::format::RELEASE;
 use e3_model::plan::{NodeReport, Role, ShardPlan};
 use e3_model::profile::Provenance;
-use e3_model::{AppId, NodeId, ServiceId, ShardId, ShardKey};
+use e3_model::topology::NodeRef;
+use e3_model::{AppId, NodeId, ServiceId, ShardId, ShardKey, Timestamp};
 use std::net::{Ipv6Addr, SocketAddr};
 
 fn address(a: e3_model::Address) -> String {
@@ -46,81 +47,81 @@ impl Core {
     }
 
     pub(crate) fn node_views(&self) -> Vec<NodeView> {
-        let topology = &self.control.topology;
         let now = self.clock.now();
-        let shards = || self.control.apps.values().flat_map(|a| &a.plan.shards);
-        let view = |n: e3_model::topology::NodeRef<'_>| {
-            let member = self.control.members.get(&n.id);
-            let incarnation = member.map_or(0, |m| m.incarnation);
-            let up = self.is_heard(n.id);
-            let report = self.report(n.id);
-            let stats = report.map(|r| r.stats.clone()).unwrap_or_default();
-            NodeView {
-                name: n.node.name.clone(),
-                id: n.id.0,
-                kind: n.node.kind,
-                server: n.in_server.name.clone(),
-                rack: n.rack_name.to_string(),
-                emulated: n.node.emulated,
-                speed: n.node.speed(),
-                cores: n.node.cores,
-                memory: n.node.memory,
-                up,
-                drained: self.control.drained.contains(&n.id),
-                cordoned: self.control.cordoned.contains(&n.id),
-                undrained: self.undrained(n.id),
-                incarnation,
-                release: member.map_or_else(String::new, |m| m.release.clone()),
-                formats: member.map(|m| m.formats).unwrap_or_default(),
-                address: member.filter(|_| up).map(|m| address(m.address)),
-                relay: member.filter(|_| up).and_then(|m| m.relay).map(address),
-                url: member.filter(|_| up).map(|m| url(m.address)),
-                heard_ms_ago: self
-                    .membership
-                    .heard(n.id, incarnation)
-                    .map(|at| now.since(at).as_millis()),
-                unreachable: member.map_or_else(Vec::new, |m| {
-                    // One that names itself has a wrong clock.
-                    let others = m.unreachable.iter().filter(|other| **other != n.id);
-                    others.map(|n| self.node_name(*n)).collect()
-                }),
-                plan_version: self.applied_version(n.id, report),
-                instances: shards().filter(|s| s.role(n.id).is_some()).count() as u32,
-                cpu_seconds: stats.cpu_seconds,
-                resident_bytes: stats.resident_bytes,
-                accelerators: stats.accelerators,
-                queue: self
-                    .heartbeats
-                    .get(&n.id)
-                    .filter(|_| up)
-                    .map_or(0, |h| h.queue_len),
-                port_use: self
-                    .heartbeats
-                    .get(&n.id)
-                    .filter(|_| up)
-                    .map_or(0.0, |h| f64::from(h.port_permille) / 1e3),
-                admitted: stats.admitted,
-                overloaded: stats.overloaded,
-                datagrams_in: stats.datagrams_in,
-                datagrams_out: stats.datagrams_out,
-                retransmitted: stats.retransmitted,
-                journal_records: stats.journal.records,
-                journal_syncs: stats.journal.syncs,
-                dropped: stats.dropped,
-                energy: self.counters.node(n.id).map(|e| NodeEnergyView {
-                    provenance: Provenance::Modelled,
-                    source: format!(
-                        "power model of system {:?} from E3 (USENIX ATC 2019), Tables 1 and 4",
-                        n.in_server.system
-                    ),
-                    idle_joules: e.idle_joules,
-                    active_joules: e.active_joules,
-                    active_watts: if up { e.active_watts } else { 0.0 },
-                }),
-                measured: self.counters.metering.node_view(n.id, up),
-            }
-        };
-        topology.nodes().map(view).collect()
+        let nodes = self.control.topology.nodes();
+        nodes.map(|n| self.node_view(now, &n)).collect()
+    }
+
+    fn node_view(&self, now: Timestamp, n: &NodeRef<'_>) -> NodeView {
+        let member = self.control.members.get(&n.id);
+        let incarnation = member.map_or(0, |m| m.incarnation);
+        let up = self.is_heard(n.id);
+        let heartbeat = self.heartbeats.get(&n.id).filter(|_| up);
+        let report = self.report(n.id);
+        let stats = report.map(|r| r.stats.clone()).unwrap_or_default();
+        let shards = self.control.apps.values().flat_map(|a| &a.plan.shards);
+        let instances = shards.filter(|s| s.role(n.id).is_some()).count() as u32;
+        NodeView {
+            name: n.node.name.clone(),
+            id: n.id.0,
+            kind: n.node.kind,
+            server: n.in_server.name.clone(),
+            rack: n.rack_name.to_string(),
+            emulated: n.node.emulated,
+            speed: n.node.speed(),
+            cores: n.node.cores,
+            memory: n.node.memory,
+            up,
+            drained: self.control.drained.contains(&n.id),
+            cordoned: self.control.cordoned.contains(&n.id),
+            undrained: self.undrained(n.id),
+            incarnation,
+            release: member.map_or_else(String::new, |m| m.release.clone()),
+            formats: member.map(|m| m.formats).unwrap_or_default(),
+            address: member.filter(|_| up).map(|m| address(m.address)),
+            relay: member.filter(|_| up).and_then(|m| m.relay).map(address),
+            url: member.filter(|_| up).map(|m| url(m.address)),
+            heard_ms_ago: self
+                .membership
+                .heard(n.id, incarnation)
+                .map(|at| now.since(at).as_millis()),
+            unreachable: member.map_or_else(Vec::new, |m| {
+                // One that names itself has a wrong clock.
+                let others = m.unreachable.iter().filter(|other| **other != n.id);
+                others.map(|n| self.node_name(*n)).collect()
+            }),
+            plan_version: self.applied_version(n.id, report),
+            instances,
+            cpu_seconds: stats.cpu_seconds,
+            resident_bytes: stats.resident_bytes,
+            accelerators: stats.accelerators,
+            queue: heartbeat.map_or(0, |h| h.queue_len),
+            port_use: heartbeat.map_or(0.0, |h| f64::from(h.port_permille) / 1e3),
+            admitted: stats.admitted,
+            overloaded: stats.overloaded,
+            datagrams_in: stats.datagrams_in,
+            datagrams_out: stats.datagrams_out,
+            retransmitted: stats.retransmitted,
+            journal_records: stats.journal.records,
+            journal_syncs: stats.journal.syncs,
+            dropped: stats.dropped,
+            energy: self.node_energy(n, up),
+            measured: self.counters.metering.node_view(n.id, up),
+        }
+    }
+
+    fn node_energy(&self, n: &NodeRef<'_>, up: bool) -> Option<NodeEnergyView> {
+        let energy = self.counters.node(n.id)?;
+        Some(NodeEnergyView {
+            provenance: Provenance::Modelled,
+            source: format!(
+                "power model of system {:?} from E3 (USENIX ATC 2019), Tables 1 and 4",
+                n.in_server.system
+            ),
+            idle_joules: energy.idle_joules,
+            active_joules: energy.active_joules,
+            active_watts: if up { energy.active_watts } else { 0.0 },
+        })
     }
 
     /// The version of the plan that a node has applied. Its heartbeats carry the lower half at once, its

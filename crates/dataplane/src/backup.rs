@@ -8,9 +8,9 @@ use crate::history::History;
 use crate::limits::SNAPSHOT_OVER_MAX;
 use crate::log::{Log, Outgoing};
 use crate::shard::{Context, Shard};
-use e3_collections::{ApplyError, Restore, WriteBatch};
+use e3_collections::{ApplyError, CollectionSpec, Restore, WriteBatch};
 use e3_model::{ShardKey, Timestamp};
-use e3_wire::entry::{Entry, Replicated};
+use e3_wire::entry::{Entry, Reign, Replicated};
 use e3_wire::timer::Timer;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -49,6 +49,7 @@ impl std::fmt::Debug for Incoming {
 }
 
 const NO_SNAPSHOT: &str = "no snapshot has begun";
+const NOT_THERE: &str = "outputs released of entries that are not there";
 /// No error: the primary offers what may not suit.
 const CANNOT_RESUME: &str = "the primary's log does not go on from this one";
 
@@ -168,15 +169,7 @@ impl Backup {
         bytes: &[u8],
     ) -> Result<Taken, &'static str> {
         match Replicated::decode(bytes).map_err(|_| "what came cannot be read")? {
-            Replicated::Resume { first_op, reigns } => {
-                let has_common = log.history.is_within(&reigns, log.op);
-                if self.is_lost || !has_common || first_op > log.op + 1 {
-                    return Err(CANNOT_RESUME);
-                }
-                self.incoming = None;
-                self.resumed_at = log.op;
-                log.history.follow(reigns);
-            }
+            Replicated::Resume { first_op, reigns } => self.resume(log, first_op, reigns)?,
             Replicated::SnapshotBegin {
                 op,
                 now,
@@ -186,19 +179,13 @@ impl Backup {
             } => {
                 checks.time(now)?;
                 if released > op {
-                    return Err("outputs released of entries that are not there");
+                    return Err(NOT_THERE);
                 }
-                let collections = log.state.borrow().specs().to_vec();
-                let mut log = Log::new(&collections);
+                let mut incoming = Incoming::new(log.state.borrow().specs(), op);
+                let log = &mut incoming.log;
                 (log.op, log.now, log.since, log.released) = (op, now, since, released);
                 log.history = History::new(reigns);
-                self.incoming = Some(Incoming {
-                    state: Restore::new(&collections),
-                    log,
-                    begin_op: op,
-                    outbox: VecDeque::new(),
-                    dead_letters: DeadLetters::default(),
-                });
+                self.incoming = Some(incoming);
                 return Ok(Taken::SnapshotBegin);
             }
             Replicated::SnapshotOutgoing(entry) => {
@@ -237,40 +224,78 @@ impl Backup {
                 None => apply(checks, log, entry, bytes, |log, batch| {
                     log.state.borrow_mut().apply(batch)
                 })?,
-                Some(Incoming {
-                    state,
-                    log,
-                    dead_letters,
-                    ..
-                }) => {
-                    if let Some(letter) = &entry.replays {
-                        dead_letters.on_replayed(letter);
-                    }
-                    apply(checks, log, entry, bytes, |_, batch| state.apply(batch))?;
-                }
+                Some(incoming) => incoming.take_entry(checks, entry, bytes)?,
             },
-            Replicated::Released(op) => {
-                let log = match &mut self.incoming {
-                    None => log,
-                    Some(incoming) => {
-                        let outbox = &mut incoming.outbox;
-                        while outbox.front().is_some_and(|o| o.entry.op <= op) {
-                            outbox.pop_front();
-                        }
-                        &mut incoming.log
-                    }
-                };
-                if op > log.op {
-                    return Err("outputs released of entries that are not there");
-                }
-                log.release(op);
-            }
+            Replicated::Released(op) => match &mut self.incoming {
+                None => release(log, op)?,
+                Some(incoming) => incoming.release(op)?,
+            },
         }
         Ok(Taken::New)
     }
+
+    /// The primary goes on from an entry that the log has.
+    fn resume(
+        &mut self,
+        log: &mut Log,
+        first_op: u64,
+        reigns: Vec<Reign>,
+    ) -> Result<(), &'static str> {
+        let has_common = log.history.is_within(&reigns, log.op);
+        if self.is_lost || !has_common || first_op > log.op + 1 {
+            return Err(CANNOT_RESUME);
+        }
+        self.incoming = None;
+        self.resumed_at = log.op;
+        log.history.follow(reigns);
+        Ok(())
+    }
+}
+
+/// The outputs of entries up to this one are durable where they went.
+fn release(log: &mut Log, op: u64) -> Result<(), &'static str> {
+    if op > log.op {
+        return Err(NOT_THERE);
+    }
+    log.release(op);
+    Ok(())
 }
 
 impl Incoming {
+    /// A snapshot that begins after this entry.
+    fn new(collections: &[CollectionSpec], begin_op: u64) -> Incoming {
+        Incoming {
+            state: Restore::new(collections),
+            log: Log::new(collections),
+            begin_op,
+            outbox: VecDeque::new(),
+            dead_letters: DeadLetters::default(),
+        }
+    }
+
+    /// An entry from after the beginning of the snapshot.
+    fn take_entry(
+        &mut self,
+        checks: &Checks<'_>,
+        entry: Entry,
+        bytes: &[u8],
+    ) -> Result<(), &'static str> {
+        if let Some(letter) = &entry.replays {
+            self.dead_letters.on_replayed(letter);
+        }
+        let state = &mut self.state;
+        apply(checks, &mut self.log, entry, bytes, |_, batch| {
+            state.apply(batch)
+        })
+    }
+
+    fn release(&mut self, op: u64) -> Result<(), &'static str> {
+        while self.outbox.front().is_some_and(|o| o.entry.op <= op) {
+            self.outbox.pop_front();
+        }
+        release(&mut self.log, op)
+    }
+
     /// An entry from before the snapshot, without its writes.
     fn check_old(&self, entry: &Entry) -> Result<(), &'static str> {
         match entry {

@@ -69,7 +69,7 @@ impl Transfer {
     /// Makes about [`PIECE_LEN`] bytes more, unless less is left of a part.
     pub(crate) fn make(&mut self, log: &Log, mut put: impl FnMut(Vec<u8>)) {
         let mut room = PIECE_LEN as isize;
-        let mut put = |item: Replicated| {
+        let put = &mut |item: Replicated| {
             let item = item.encode();
             room -= item.len() as isize;
             put(item);
@@ -78,67 +78,27 @@ impl Transfer {
         let begin_op = self.begin_op;
         let next = match &mut self.next {
             Part::Outbox(from) => {
-                if log.released >= *from {
-                    // The entries before have left the outbox meanwhile.
-                    put(Replicated::Released(log.released.min(log.op)));
-                    *from = log.released + 1;
-                }
-                let outbox = log.outbox.iter().map(|o| &o.entry);
-                let skip = (*from - log.released - 1) as usize;
-                for entry in outbox.skip(skip).take_while(|e| e.op <= begin_op) {
-                    *from = entry.op + 1;
-                    if !put(Replicated::SnapshotOutgoing((**entry).clone())) {
-                        break;
-                    }
-                }
+                put_outbox(log, begin_op, from, put);
                 (*from > begin_op).then_some(Part::Handled(None))
             }
             Part::Handled(_) if deliberate::is(Fault::SnapshotWithoutHandled) => {
                 Some(Part::Letters(0))
             }
             Part::Handled(after) => {
-                let mut last = None;
-                let mut entries = log.dedup.entries_after(*after).take(PIECE_ENTRIES_MAX);
-                let is_full = entries.any(|entry| {
-                    last = Some((entry.slot, entry.id));
-                    entry.op <= begin_op && !put(Replicated::SnapshotSeen((**entry).clone()))
-                });
-                let is_last = last.is_none() && !is_full;
-                *after = last.or(*after);
-                is_last.then_some(Part::Letters(0))
+                put_handled(log, begin_op, after, put).then_some(Part::Letters(0))
             }
             Part::Letters(from) => {
-                let end = self.letters_end;
-                let mut letters = log.dead_letters.from(*from).take_while(|(at, _)| *at < end);
-                let is_full = letters.any(|(at, (id, letter))| {
-                    *from = at + 1;
-                    !put(Replicated::SnapshotDead(*id, letter.clone()))
-                });
-                (!is_full).then_some(Part::Timers(None))
+                put_letters(log, self.letters_end, from, put).then_some(Part::Timers(None))
             }
             Part::Timers(_) if deliberate::is(Fault::TimersLostOnFailover) => {
                 Some(Part::State(Walk::default()))
             }
             Part::Timers(after) => {
-                let mut last = after.take();
-                let mut timers = log.timers.after(last.clone());
-                let is_full = timers.any(|(place, timer)| {
-                    last = Some(place.clone());
-                    !put(Replicated::SnapshotTimer(timer))
-                });
-                *after = last;
-                (!is_full).then(|| Part::State(Walk::default()))
+                put_timers(log, after, put).then(|| Part::State(Walk::default()))
             }
             Part::State(_) if deliberate::is(Fault::SnapshotWithoutState) => Some(Part::End),
             Part::State(walk) => {
-                let max = PieceMax {
-                    bytes: PIECE_LEN,
-                    entries: PIECE_ENTRIES_MAX,
-                };
-                let piece = log.state.borrow().next_piece(walk, max);
-                if let Some(piece) = piece {
-                    put(Replicated::SnapshotState { op: log.op, piece });
-                }
+                put_state(log, walk, put);
                 walk.is_done().then_some(Part::End)
             }
             Part::End => {
@@ -150,5 +110,77 @@ impl Transfer {
         if let Some(next) = next {
             self.next = next;
         }
+    }
+}
+
+/// Takes an item; whether there is room for more.
+type Put<'a> = &'a mut dyn FnMut(Replicated) -> bool;
+
+/// Entries whose outputs are not durable, from this one on.
+fn put_outbox(log: &Log, begin_op: u64, from: &mut u64, put: Put<'_>) {
+    if log.released >= *from {
+        // The entries before have left the outbox meanwhile.
+        put(Replicated::Released(log.released.min(log.op)));
+        *from = log.released + 1;
+    }
+    let outbox = log.outbox.iter().map(|o| &o.entry);
+    let skip = (*from - log.released - 1) as usize;
+    for entry in outbox.skip(skip).take_while(|e| e.op <= begin_op) {
+        *from = entry.op + 1;
+        if !put(Replicated::SnapshotOutgoing((**entry).clone())) {
+            break;
+        }
+    }
+}
+
+/// Handled messages after this one; whether that is all.
+fn put_handled(
+    log: &Log,
+    begin_op: u64,
+    after: &mut Option<(Slot, MessageId)>,
+    put: Put<'_>,
+) -> bool {
+    let mut last = None;
+    let mut entries = log.dedup.entries_after(*after).take(PIECE_ENTRIES_MAX);
+    let is_full = entries.any(|entry| {
+        last = Some((entry.slot, entry.id));
+        entry.op <= begin_op && !put(Replicated::SnapshotSeen((**entry).clone()))
+    });
+    let is_last = last.is_none() && !is_full;
+    *after = last.or(*after);
+    is_last
+}
+
+/// Dead letters from this place to the end; whether that is all.
+fn put_letters(log: &Log, end: u64, from: &mut u64, put: Put<'_>) -> bool {
+    let mut letters = log.dead_letters.from(*from).take_while(|(at, _)| *at < end);
+    let is_full = letters.any(|(at, (id, letter))| {
+        *from = at + 1;
+        !put(Replicated::SnapshotDead(*id, letter.clone()))
+    });
+    !is_full
+}
+
+/// Timers after this place; whether that is all.
+fn put_timers(log: &Log, after: &mut Option<Rc<Place>>, put: Put<'_>) -> bool {
+    let mut last = after.take();
+    let mut timers = log.timers.after(last.clone());
+    let is_full = timers.any(|(place, timer)| {
+        last = Some(place.clone());
+        !put(Replicated::SnapshotTimer(timer))
+    });
+    *after = last;
+    !is_full
+}
+
+/// The next piece of the collections.
+fn put_state(log: &Log, walk: &mut Walk, put: Put<'_>) {
+    let max = PieceMax {
+        bytes: PIECE_LEN,
+        entries: PIECE_ENTRIES_MAX,
+    };
+    let piece = log.state.borrow().next_piece(walk, max);
+    if let Some(piece) = piece {
+        put(Replicated::SnapshotState { op: log.op, piece });
     }
 }

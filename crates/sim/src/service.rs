@@ -6,7 +6,7 @@ use crate::ledger::Ledger;
 use crate::ticks;
 use crate::topics::{self, Publishes};
 use e3_collections::limits::EXPIRED_LEN_MAX;
-use e3_collections::{State, Txn};
+use e3_collections::{State, Txn, WriteBatch};
 use e3_invocation::{
     Completion, Effects, Failed, HandlerError, Invocation, Outcome, Output, Reply,
 };
@@ -90,84 +90,111 @@ impl Service {
             let error = HandlerError::Code(1);
             Outcome::Failed(Box::new(Failed { error, invocation }))
         } else {
-            Outcome::Completed(match self {
-                Service::Graph { .. } if invocation.is_call => answer(&invocation, state),
-                Service::Graph { ticks, ask, .. } if invocation.timer.is_some() => {
-                    let is_tick = invocation.timer.as_deref() == Some(ticks::NAME);
-                    match (ask, invocation.answer, ticks) {
-                        (Some(ask), Some(answer), _) => {
-                            ask.count_answer(key, &invocation, answer, state, ledger)
-                        }
-                        (_, _, Some(collection)) if is_tick => {
-                            ticks::on_fired(key, *collection, &invocation, state, ledger)
-                        }
-                        _ => count_fired(key, &invocation, state, ledger),
-                    }
-                }
-                Service::Graph { messages, .. } if asks::is_asked(&invocation.payload) => {
-                    asks::serve(&invocation, state, messages.len())
-                }
-                Service::Graph { messages, .. } if topics::is_publication(&invocation.payload) => {
-                    topics::serve(key, &invocation, state, messages.len(), ledger)
-                }
-                Service::Graph {
-                    stateful,
-                    draws_keys,
-                    messages,
-                    fill_len,
-                    ttl,
-                    timer,
-                    ticks,
-                    ask,
-                    publishes,
-                    ..
-                } => {
-                    let mut number = None;
-                    let effect = &invocation.payload;
-                    let mut tick = None;
-                    let beside = |txn: &mut Txn, state: &State| {
-                        if let Some(collection) = ticks {
-                            tick = ticks::set(txn, state, *collection, &invocation);
-                        }
-                        fill(txn, state, effect, *fill_len);
-                        if let Some(wrong) = ttl.and_then(|ttl| mark(txn, state, &invocation, ttl))
-                        {
-                            ledger.violation(format!("{key}: {wrong}"));
-                        }
-                        number = publishes.and_then(|p| p.number(txn, state, &invocation));
-                    };
-                    let count = (*stateful).then(|| count(&invocation, effect, state, beside));
-                    if count.as_ref().is_some_and(|(count, _)| *count != 1) {
-                        ledger.on_repeated(key, &invocation.payload);
-                    }
-                    if *stateful {
-                        ledger.on_effect(key, &invocation.key, effect);
-                    }
-                    let writes = count.map(|(_, writes)| writes).unwrap_or_default();
-                    let mut effects = forward(messages, &invocation, writes);
-                    if *draws_keys {
-                        draw_keys(&mut effects, &invocation);
-                    }
-                    if *stateful && *timer > Nanos::ZERO {
-                        effects.timers.push(timer_for(&invocation, *timer));
-                    }
-                    effects.timers.extend(tick);
-                    if *stateful && let Some(ask) = ask {
-                        effects.timers.push(ask.change(key, &invocation));
-                    }
-                    let published = number.map(|n| topics::publication(key, &invocation, n));
-                    effects.timers.extend(published);
-                    effects
-                }
-                Service::Chain { channels } => count_and_forward(*channels, &invocation, state),
-                Service::Failing => Effects::default(),
-            })
+            Outcome::Completed(self.effects(key, invocation, state, ledger))
         };
         Completion {
             token,
             outcome,
             busy: self.service_time(),
         }
+    }
+
+    /// What a handler does that does not fail.
+    fn effects(
+        &self,
+        key: ShardKey,
+        invocation: Invocation,
+        state: &mut State,
+        ledger: &mut Ledger,
+    ) -> Effects {
+        match self {
+            Service::Graph { .. } if invocation.is_call => answer(&invocation, state),
+            Service::Graph { ticks, ask, .. } if invocation.timer.is_some() => {
+                let is_tick = invocation.timer.as_deref() == Some(ticks::NAME);
+                match (ask, invocation.answer, ticks) {
+                    (Some(ask), Some(answer), _) => {
+                        ask.count_answer(key, &invocation, answer, state, ledger)
+                    }
+                    (_, _, Some(collection)) if is_tick => {
+                        ticks::on_fired(key, *collection, &invocation, state, ledger)
+                    }
+                    _ => count_fired(key, &invocation, state, ledger),
+                }
+            }
+            Service::Graph { messages, .. } if asks::is_asked(&invocation.payload) => {
+                asks::serve(&invocation, state, messages.len())
+            }
+            Service::Graph { messages, .. } if topics::is_publication(&invocation.payload) => {
+                topics::serve(key, &invocation, state, messages.len(), ledger)
+            }
+            Service::Graph {
+                stateful,
+                draws_keys,
+                messages,
+                ..
+            } => {
+                let (writes, timers) = if *stateful {
+                    self.count_message(key, &invocation, state, ledger)
+                } else {
+                    Default::default()
+                };
+                let mut effects = forward(messages, &invocation, writes);
+                if *draws_keys {
+                    draw_keys(&mut effects, &invocation);
+                }
+                effects.timers = timers;
+                effects
+            }
+            Service::Chain { channels } => count_and_forward(*channels, &invocation, state),
+            Service::Failing => Effects::default(),
+        }
+    }
+
+    /// Counts the place that a message has reached; the writes and timers of that.
+    fn count_message(
+        &self,
+        key: ShardKey,
+        invocation: &Invocation,
+        state: &mut State,
+        ledger: &mut Ledger,
+    ) -> (WriteBatch, Vec<TimerChange>) {
+        let Service::Graph {
+            fill_len,
+            ttl,
+            timer,
+            ticks,
+            ask,
+            publishes,
+            ..
+        } = self
+        else {
+            return Default::default();
+        };
+        let effect = &invocation.payload;
+        let (mut number, mut tick) = (None, None);
+        let beside = |txn: &mut Txn, state: &State| {
+            if let Some(collection) = ticks {
+                tick = ticks::set(txn, state, *collection, invocation);
+            }
+            fill(txn, state, effect, *fill_len);
+            if let Some(wrong) = ttl.and_then(|ttl| mark(txn, state, invocation, ttl)) {
+                ledger.violation(format!("{key}: {wrong}"));
+            }
+            number = publishes.and_then(|p| p.number(txn, state, invocation));
+        };
+        let (count, writes) = count(invocation, effect, state, beside);
+        if count != 1 {
+            ledger.on_repeated(key, effect);
+        }
+        ledger.on_effect(key, &invocation.key, effect);
+        let mut timers = Vec::new();
+        if *timer > Nanos::ZERO {
+            timers.push(timer_for(invocation, *timer));
+        }
+        timers.extend(tick);
+        timers.extend(ask.as_ref().map(|ask| ask.change(key, invocation)));
+        timers.extend(number.map(|n| topics::publication(key, invocation, n)));
+        (writes, timers)
     }
 
     /// Which service its handlers call.
@@ -254,7 +281,7 @@ fn count(
     effect: &[u8],
     state: &mut State,
     beside: impl FnOnce(&mut Txn, &State),
-) -> (i64, e3_collections::WriteBatch) {
+) -> (i64, WriteBatch) {
     let mut txn = Txn::new();
     txn.begin(invocation.slot.0);
     state.advance(invocation.now);
@@ -347,11 +374,7 @@ fn count_and_forward(channels: u16, invocation: &Invocation, state: &mut State) 
 
 /// Sends the message along all channels and adds the step to its path. The service at the end of the
 /// path of first messages on first channels answers the client with the identity of its request.
-fn forward(
-    messages: &[u8],
-    invocation: &Invocation,
-    writes: e3_collections::WriteBatch,
-) -> Effects {
+fn forward(messages: &[u8], invocation: &Invocation, writes: WriteBatch) -> Effects {
     let payload = &invocation.payload;
     let mut outputs = Vec::new();
     for (channel, count) in messages.iter().enumerate() {

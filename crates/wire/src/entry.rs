@@ -252,23 +252,7 @@ impl Entry {
         let (reply_to, reply_to_incarnation) = (node::node(r.u16()?, high), r.u32()?);
         let trace = decode_trace(r)?;
         let batch = r.long_bytes("write batch", BODY_LEN_MAX)?.to_vec();
-        let count = usize::from(r.u16()?);
-        if count > ENTRY_OUTPUTS_MAX {
-            return Err(WireError::TooLong {
-                what: "outputs",
-                len: count,
-                max: ENTRY_OUTPUTS_MAX,
-            });
-        }
-        let mut outputs = Vec::with_capacity(count.min(64));
-        for _ in 0..count {
-            outputs.push(Output {
-                edge: EdgeId(r.u16()?),
-                index: r.u32()?,
-                key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
-                payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
-            });
-        }
+        let outputs = decode_outputs(r)?;
         let flags = r.u8()?;
         let reply = if flags & 1 != 0 {
             Some(Reply::decode(r)?)
@@ -322,6 +306,27 @@ impl Entry {
             confirmed,
         })
     }
+}
+
+fn decode_outputs(r: &mut Reader<'_>) -> Result<Vec<Output>, WireError> {
+    let count = usize::from(r.u16()?);
+    if count > ENTRY_OUTPUTS_MAX {
+        return Err(WireError::TooLong {
+            what: "outputs",
+            len: count,
+            max: ENTRY_OUTPUTS_MAX,
+        });
+    }
+    let mut outputs = Vec::with_capacity(count.min(64));
+    for _ in 0..count {
+        outputs.push(Output {
+            edge: EdgeId(r.u16()?),
+            index: r.u32()?,
+            key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
+            payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
+        });
+    }
+    Ok(outputs)
 }
 
 fn encode_reigns(out: &mut Vec<u8>, reigns: &[Reign]) {

@@ -146,28 +146,9 @@ fn parse<'a>(
     }
     // whatever other word it is
     *quiet = command.may_be_quiet() && args[..count].last() == Some(&&b"noreply"[..]);
-    let [a, b, c, d, e, _] = args;
+    let [a, b, ..] = args;
     match command {
-        Name::Store(verb) => {
-            let verb = match verb {
-                Verb::Cas(_) => unsigned(e).map(Verb::Cas),
-                verb => Some(verb),
-            };
-            let key = key(a)?;
-            let flags = unsigned(b).and_then(|n| u32::try_from(n).ok());
-            let len = signed(d).filter(|len| (0..=DATA_LEN_MAX).contains(len));
-            let (Some(verb), Some(flags), Some(exptime), Some(len)) = (verb, flags, signed(c), len)
-            else {
-                return Err(error::FORMAT);
-            };
-            Ok(Command::Store {
-                verb,
-                key,
-                flags,
-                exptime,
-                data: data(len as usize, rest)?,
-            })
-        }
+        Name::Store(verb) => store(verb, args, rest),
         Name::Delete => {
             let valid = match count {
                 1 => true,
@@ -205,6 +186,31 @@ fn parse<'a>(
         }
         Name::Get { .. } => Err(error::ERROR),
     }
+}
+
+/// A command that stores the data after its line.
+fn store<'a>(
+    verb: Verb,
+    [a, b, c, d, e, _]: [&'a [u8]; ARGS_MAX],
+    rest: &mut &'a [u8],
+) -> Result<Command<'a>, &'static str> {
+    let verb = match verb {
+        Verb::Cas(_) => unsigned(e).map(Verb::Cas),
+        verb => Some(verb),
+    };
+    let key = key(a)?;
+    let flags = unsigned(b).and_then(|n| u32::try_from(n).ok());
+    let len = signed(d).filter(|len| (0..=DATA_LEN_MAX).contains(len));
+    let (Some(verb), Some(flags), Some(exptime), Some(len)) = (verb, flags, signed(c), len) else {
+        return Err(error::FORMAT);
+    };
+    Ok(Command::Store {
+        verb,
+        key,
+        flags,
+        exptime,
+        data: data(len as usize, rest)?,
+    })
 }
 
 /// Words after the name of a command that are read.

@@ -98,6 +98,77 @@ pub(super) struct Agents {
     pub(super) reports_are_late: bool,
 }
 
+impl Agent {
+    /// The hello that is due, with what is on the disk; none if the disk cannot be read now.
+    fn hello(&mut self, cluster: &mut Cluster, node: u32) -> Option<NodeHello> {
+        let now = cluster.now;
+        if now < self.next_hello {
+            return None;
+        }
+        (self.greeted, self.next_hello) = (now, now + RETRY_INTERVAL);
+        let found = cluster.read_disk(node, self.formats)?;
+        Some(NodeHello {
+            name: self.name.clone(),
+            address: node_address(node),
+            process: self.process,
+            on_disk: found.on_disk,
+            damaged: found.damaged,
+            formats: self.formats,
+            ..NodeHello::default()
+        })
+    }
+
+    /// Looks for news of its node, which it reports at once.
+    fn look(&mut self, cluster: &Cluster, node: u32) {
+        let unreachable = cluster.worker(node).map(|w| w.unreachable());
+        let report = Report {
+            events: cluster.events(node),
+            unreachable: unreachable.into_iter().flatten().collect(),
+            figures: None,
+            loads: Vec::new(),
+        };
+        if report != self.report {
+            self.report = report;
+            self.next_report = cluster.now;
+        }
+    }
+
+    /// The request for a plan that is due, if it can be sent.
+    fn poll(
+        &mut self,
+        cluster: &Cluster,
+        node: u32,
+        incarnation: u32,
+        is_connected: bool,
+    ) -> Option<Poll> {
+        let now = cluster.now;
+        if self.asked.is_some_and(|at| now > at + API_TIMEOUT) {
+            self.asked = None;
+        }
+        let wants = cluster.worker(node).map(|worker| worker.interest());
+        let wants = wants.unwrap_or_default();
+        let is_due = match self.asked {
+            None => now >= self.next_ask,
+            // As the node's second thread.
+            Some(_) => !wants.is_subset(&self.wanted),
+        };
+        if !is_due || !is_connected {
+            return None;
+        }
+        self.asked = Some(now);
+        self.wanted = wants.clone();
+        let plan = self.plan.iter();
+        let has = plan.flat_map(|(plan, _)| plan.routed()).collect();
+        Some(Poll {
+            process: self.process,
+            incarnation,
+            after: self.plan.as_ref().map_or(0, |(plan, _)| plan.version),
+            source: self.plan.as_ref().map(|(_, source)| *source),
+            interest: Interest { has, wants },
+        })
+    }
+}
+
 impl Agents {
     /// Starts a node's process.
     pub(super) fn start(
@@ -183,109 +254,86 @@ impl Agents {
 
     /// Sends what is due to the controller.
     pub(super) fn step(&mut self, cluster: &mut Cluster, controller: &mut ControllerProcess) {
-        let now = cluster.now;
-        for (node, agent) in &mut self.agents {
-            if agent.is_paused {
-                continue;
+        let nodes: Vec<u32> = self.nodes();
+        for node in nodes {
+            self.step_node(cluster, controller, node);
+        }
+    }
+
+    fn step_node(&mut self, cluster: &mut Cluster, controller: &mut ControllerProcess, node: u32) {
+        let agent = self.agents.get_mut(&node);
+        let Some(agent) = agent.filter(|agent| !agent.is_paused) else {
+            return;
+        };
+        let (me, it) = (Party::Node(node), Party::Controller);
+        let is_heard = !cluster.cuts.is_cut(me, it);
+        let is_connected = is_heard && !cluster.cuts.is_cut(it, me);
+        let Some(incarnation) = agent.incarnation else {
+            if is_connected && let Some(hello) = agent.hello(cluster, node) {
+                controller.post(cluster, Nanos::ZERO, Mail::Hello(node, hello));
             }
-            let (me, it) = (Party::Node(*node), Party::Controller);
-            let is_heard = !cluster.cuts.is_cut(me, it);
-            let is_connected = is_heard && !cluster.cuts.is_cut(it, me);
-            let Some(incarnation) = agent.incarnation else {
-                if now >= agent.next_hello && is_connected {
-                    (agent.greeted, agent.next_hello) = (now, now + RETRY_INTERVAL);
-                    let Some(found) = cluster.read_disk(*node, agent.formats) else {
-                        continue;
-                    };
-                    let hello = NodeHello {
-                        name: agent.name.clone(),
-                        address: node_address(*node),
-                        process: agent.process,
-                        on_disk: found.on_disk,
-                        damaged: found.damaged,
-                        formats: agent.formats,
-                        ..NodeHello::default()
-                    };
-                    controller.post(cluster, Nanos::ZERO, Mail::Hello(*node, hello));
-                }
-                continue;
-            };
-            if now >= agent.next_beat {
-                agent.next_beat = now + HEARTBEAT_INTERVAL;
-                if is_heard && !cluster.random.chance(cluster.faults.loss_permille) {
-                    let load = loads::load(self.starved.contains(node));
-                    let version = agent.plan_version;
-                    let mail = Mail::Heartbeat(NodeId(*node), incarnation, version, load);
-                    controller.post(cluster, Nanos::ZERO, mail);
-                }
-                let unreachable = cluster.worker(*node).map(|w| w.unreachable());
-                let report = Report {
-                    events: cluster.events(*node),
-                    unreachable: unreachable.into_iter().flatten().collect(),
-                    figures: None,
-                    loads: Vec::new(),
-                };
-                if report != agent.report {
-                    agent.report = report;
-                    agent.next_report = now;
-                }
-            }
-            if now >= agent.next_report && is_connected {
-                let is_quiet = agent.report.events.is_empty();
-                let interval = if is_quiet {
-                    REPORT_INTERVAL
-                } else {
-                    EVENT_INTERVAL
-                };
-                agent.next_report = now + interval;
-                let late = if self.reports_are_late {
-                    Nanos(cluster.random.below(3_000_000_000))
-                } else {
-                    Nanos::ZERO
-                };
-                if !self.reports_are_lost {
-                    let report = Report {
-                        figures: self
-                            .reports_figures
-                            .then(|| Figures::of(cluster, *node))
-                            .flatten(),
-                        loads: if self.reports_loads {
-                            loads::instance_loads(cluster, *node)
-                        } else {
-                            Vec::new()
-                        },
-                        ..agent.report.clone()
-                    };
-                    let mail = Mail::Report(NodeId(*node), incarnation, report);
-                    controller.post(cluster, late, mail);
-                }
-            }
-            if agent.asked.is_some_and(|at| now > at + API_TIMEOUT) {
-                agent.asked = None;
-            }
-            let wants = cluster.worker(*node).map(|worker| worker.interest());
-            let wants = wants.unwrap_or_default();
-            let is_due = match agent.asked {
-                None => now >= agent.next_ask,
-                // As the node's second thread.
-                Some(_) => !wants.is_subset(&agent.wanted),
-            };
-            if is_due && is_connected {
-                agent.asked = Some(now);
-                agent.wanted = wants.clone();
-                let plan = agent.plan.iter();
-                let has = plan.flat_map(|(plan, _)| plan.routed()).collect();
-                let poll = Poll {
-                    process: agent.process,
-                    incarnation,
-                    after: agent.plan.as_ref().map_or(0, |(plan, _)| plan.version),
-                    source: agent.plan.as_ref().map(|(_, source)| *source),
-                    interest: Interest { has, wants },
-                };
-                let mail = Mail::Poll(*node, poll);
+            return;
+        };
+        if cluster.now >= agent.next_beat {
+            agent.next_beat = cluster.now + HEARTBEAT_INTERVAL;
+            if is_heard && !cluster.random.chance(cluster.faults.loss_permille) {
+                let load = loads::load(self.starved.contains(&node));
+                let version = agent.plan_version;
+                let mail = Mail::Heartbeat(NodeId(node), incarnation, version, load);
                 controller.post(cluster, Nanos::ZERO, mail);
             }
+            agent.look(cluster, node);
         }
+        if is_connected && cluster.now >= agent.next_report {
+            self.report(cluster, controller, node, incarnation);
+        }
+        if let Some(agent) = self.agents.get_mut(&node)
+            && let Some(poll) = agent.poll(cluster, node, incarnation, is_connected)
+        {
+            controller.post(cluster, Nanos::ZERO, Mail::Poll(node, poll));
+        }
+    }
+
+    /// Sends a report that is due.
+    fn report(
+        &mut self,
+        cluster: &mut Cluster,
+        controller: &mut ControllerProcess,
+        node: u32,
+        incarnation: u32,
+    ) {
+        let Some(agent) = self.agents.get_mut(&node) else {
+            return;
+        };
+        let is_quiet = agent.report.events.is_empty();
+        let interval = if is_quiet {
+            REPORT_INTERVAL
+        } else {
+            EVENT_INTERVAL
+        };
+        agent.next_report = cluster.now + interval;
+        let late = if self.reports_are_late {
+            Nanos(cluster.random.below(3_000_000_000))
+        } else {
+            Nanos::ZERO
+        };
+        if self.reports_are_lost {
+            return;
+        }
+        let report = Report {
+            figures: self
+                .reports_figures
+                .then(|| Figures::of(cluster, node))
+                .flatten(),
+            loads: if self.reports_loads {
+                loads::instance_loads(cluster, node)
+            } else {
+                Vec::new()
+            },
+            ..agent.report.clone()
+        };
+        let mail = Mail::Report(NodeId(node), incarnation, report);
+        controller.post(cluster, late, mail);
     }
 
     /// Queues the controller's answer to a process.

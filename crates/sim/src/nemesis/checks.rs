@@ -1,14 +1,11 @@
 //! What must be true after healing.
 
-use super::asks::Asking;
+mod effects;
+
 use super::{PROBE, PROBES, PROBES_LATE, Run, TICKS_FIRED_AFTER};
-use crate::client::{Client, Request};
-use crate::layout::FIRED;
-use crate::ledger::Reach;
-use crate::scenario::known::may_contradict;
-use crate::scenario::{AppShape, Place, ServiceShape, app_id};
+use crate::client::Client;
+use crate::scenario::{ServiceShape, app_id};
 use crate::ticks;
-use crate::topics::Published;
 use e3_collections::State;
 use e3_dataplane::Kept;
 use e3_dataplane::limits::EXPIRY_LAG_MAX;
@@ -215,141 +212,6 @@ impl Run<'_> {
         states
     }
 
-    /// Whether the effect of a request at a place was lost with a shard, or a message on the way to it.
-    pub(super) fn may_be_lost(&self, reach: &Reach, place: &Place, request: &Request) -> bool {
-        let on_way = reach.places.iter();
-        let mut on_way = on_way.filter(|p| place.path.starts_with(&p.path));
-        on_way.any(|p| {
-            let mut shards = reach.shards(p, &request.key).into_iter();
-            shards.any(|shard| {
-                let of = reach.shards_of(shard);
-                self.cluster.ledger.is_forfeited(shard, of, request.sent)
-            })
-        })
-    }
-
-    /// Checks that the effects of requests are those of the reference model.
-    pub(super) fn check_effects(&mut self) {
-        let states = self.states();
-        let recovered_by = self.healed_at + self.recovery();
-        let mut counted: BTreeMap<ShardKey, usize> = BTreeMap::new();
-        let mut witnessed: BTreeMap<ShardKey, usize> = BTreeMap::new();
-        let (mut wrong, mut published) = (Vec::new(), Published::default());
-        let reaches: Vec<Reach> = (0..self.scenario.apps.len())
-            .map(|at| {
-                let running = &self.controller.control.apps[&app_id(at)].plan;
-                Reach::new(self.scenario, at, running)
-            })
-            .collect();
-        for client in &self.cluster.clients {
-            let app = self.app_of(client);
-            let at = usize::from(app.0) - 1;
-            let (reach, shape) = (&reaches[at], &self.scenario.apps[at]);
-            // A shard that begins empty no longer knows what it answered.
-            let keeps_answers = !self
-                .cluster
-                .ledger
-                .forfeited
-                .keys()
-                .any(|(k, _)| k.app == app);
-            let is_certain = is_linear(shape) && keeps_answers && !may_contradict(shape);
-            if client.contradictions > 0 && is_certain {
-                wrong.push(format!(
-                    "client {}: {} answers contradict earlier ones",
-                    client.id, client.contradictions
-                ));
-            }
-            for (number, request) in (1..).zip(&client.history) {
-                let tag = client.tag(number);
-                let reply = client.outcomes.get(&number);
-                let outcome = reply.map(|r| r.outcome);
-                if let Some(reply) = reply
-                    && reply.outcome == Outcome::Done
-                    && reply.payload != tag
-                {
-                    wrong.push(format!(
-                        "client {}: request {number} has the answer {:?}",
-                        client.id, reply.payload
-                    ));
-                }
-                for (place, can_fail) in reach.places.iter().zip(&reach.can_fail) {
-                    let effect = [tag.as_slice(), &place.path].concat();
-                    let shards = reach.shards(place, &request.key);
-                    let mut count = 0;
-                    for shard in &shards {
-                        let state = states.get(shard);
-                        let there = state.map_or(0, |s| s.borrow().counter_get(0, &effect));
-                        *counted.entry(*shard).or_default() += usize::from(there != 0);
-                        count += there;
-                        let fired = state.map_or(0, |s| s.borrow().counter_get(FIRED, &effect));
-                        *witnessed.entry(*shard).or_default() += usize::from(fired != 0);
-                        let service = &shape.services[usize::from(place.service.0)];
-                        let expected = i64::from(service.timer_ms > 0 && there != 0);
-                        if fired != expected
-                            && (fired > expected || !self.scenario.fails(at, service))
-                        {
-                            wrong.push(format!(
-                                "{shard}: the timer of request {number} of client {} fired {fired} times",
-                                client.id
-                            ));
-                        }
-                    }
-                    let asking = Asking {
-                        app: at,
-                        place,
-                        effect: &effect,
-                        sent: request.sent,
-                        count,
-                        may_repeat: self.may_be_lost(reach, place, request),
-                    };
-                    wrong.extend(self.check_ask(&states, &asking, &mut witnessed));
-                    let (witnessed, published) = (&mut witnessed, &mut published);
-                    wrong.extend(self.check_published(&states, &asking, witnessed, published));
-                    let is_certain = outcome == Some(Outcome::Done)
-                        && (place.is_main
-                            || !client.is_keyed() && request.deadline > recovered_by && !can_fail);
-                    let is_refused =
-                        matches!(outcome, Some(Outcome::Overloaded | Outcome::Rejected));
-                    let is_wrong = match count {
-                        0 => is_certain && !self.may_be_lost(reach, place, request),
-                        1 => is_refused,
-                        _ => true,
-                    };
-                    if is_wrong {
-                        wrong.push(format!(
-                            "client {}: request {number} of {app}, {outcome:?}, has {count} effects at {:?} in {shards:?}; sent {} ms after the beginning",
-                            client.id, place.path, self.begin.until(request.sent).as_millis()
-                        ));
-                    }
-                }
-            }
-        }
-        let apps = self.scenario.apps.len();
-        let of_apps = |key: &ShardKey| usize::from(key.app.0) <= apps;
-        for (key, state) in states.iter().filter(|(key, _)| of_apps(key)) {
-            let (there, known) = (
-                state.borrow().len(0),
-                counted.get(key).copied().unwrap_or(0),
-            );
-            if there != known {
-                wrong.push(format!(
-                    "{key}: {there} effects, of which requests account for {known}"
-                ));
-            }
-            let fired = state.borrow().len(FIRED);
-            let known = witnessed.get(key).copied().unwrap_or(0);
-            if fired != known {
-                wrong.push(format!(
-                    "{key}: {fired} timers fired, requests were asked or answered, publications received, of which clients account for {known}"
-                ));
-            }
-        }
-        self.published = published;
-        for what in wrong {
-            self.violation(what);
-        }
-    }
-
     /// Waits until all that expires has expired, and checks that its memory is free.
     pub(super) fn outlive(&mut self) {
         let services = self.scenario.apps.iter().flat_map(|app| &app.services);
@@ -427,9 +289,4 @@ impl Run<'_> {
             self.violation(what);
         }
     }
-}
-
-/// Whether a request passes through the services one after another.
-fn is_linear(app: &AppShape) -> bool {
-    app.places().iter().all(|p| p.is_main)
 }

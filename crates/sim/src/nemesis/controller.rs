@@ -294,85 +294,18 @@ impl ControllerProcess {
     fn hear(&mut self, cluster: &mut Cluster, agents: &mut Agents, mail: Mail) {
         let now = cluster.now;
         match mail {
-            Mail::Hello(node, hello) => {
-                let process = hello.process;
-                let is_damaged = hello.damaged.is_some();
-                let is_removed = self.is_removed(&hello.name);
-                if let Some(end) = self.control.end_before_refusal(&hello, now) {
-                    self.execute(now, &end);
-                }
-                let join = Command::Join { hello, at: now };
-                let joined = self.execute(now, &join);
-                self.refused_damaged.remove(&node);
-                if is_damaged && joined.is_none() {
-                    let refused = self.control.clone().apply(&join);
-                    if matches!(refused, Err(CommandError::Damaged { .. })) {
-                        self.refused_damaged.insert(node);
-                    }
-                }
-                if is_removed && joined.is_none() && self.can_decide(now) {
-                    agents.answer(cluster, node, process, Answer::Removed);
-                }
-                if let Some(Applied::Joined(welcome)) = joined {
-                    let (id, incarnation) = (welcome.node, welcome.incarnation);
-                    self.membership.on_heartbeat(now, id, incarnation);
-                    self.versions.on_join(id, incarnation);
-                    agents.answer(cluster, node, process, Answer::Welcome(welcome));
-                }
-            }
-            Mail::Exited(node, process) => {
-                let (node, at) = (NodeId(node), now);
-                let member = self.control.members.get(&node);
-                let member = member.filter(|m| m.process == process);
-                if let Some(incarnation) = member.map(|m| m.incarnation) {
-                    let exit = Command::Exit {
-                        node,
-                        incarnation,
-                        at,
-                    };
-                    self.execute(now, &exit);
-                }
-            }
+            Mail::Hello(node, hello) => self.on_hello(cluster, agents, node, hello),
+            Mail::Exited(node, process) => self.on_exited(now, NodeId(node), process),
             Mail::Heartbeat(node, incarnation, applied, load) => {
                 let missing = self.control.missing_version(applied as u32);
                 if missing.is_some() && self.older_since.is_none() {
                     self.older_since = Some(now);
                 }
-                let member = self.control.members.get(&node);
-                if let Some(member) = member.filter(|m| m.incarnation == incarnation) {
-                    let was_lost = !member.up;
-                    self.membership.on_heartbeat(now, node, incarnation);
-                    self.orchestrator.on_heartbeat(now, node, incarnation, load);
-                    if was_lost {
-                        let at = now;
-                        let hear = Command::Hear {
-                            node,
-                            incarnation,
-                            at,
-                        };
-                        self.execute(now, &hear);
-                    }
-                }
+                self.on_heartbeat(now, node, incarnation, load);
             }
             Mail::Report(node, incarnation, report) => {
                 if self.is_member(node, incarnation) {
-                    let reach = Command::Reach {
-                        node,
-                        incarnation,
-                        unreachable: report.unreachable,
-                        at: now,
-                    };
-                    self.execute(now, &reach);
-                    self.on_loads(now, node, incarnation, report.loads);
-                    for event in report.events {
-                        self.execute(now, &Command::Event(event));
-                    }
-                    if let Some(figures) = report.figures {
-                        self.versions.on_report(node, incarnation, figures);
-                        for command in self.versions.look(now, &self.control) {
-                            self.execute(now, &command);
-                        }
-                    }
+                    self.on_report(now, node, incarnation, report);
                 }
             }
             Mail::Poll(node, poll) => {
@@ -383,6 +316,92 @@ impl ControllerProcess {
                     quiet_until: None,
                 };
                 self.polls.insert(node, waiting);
+            }
+        }
+    }
+
+    fn on_hello(
+        &mut self,
+        cluster: &mut Cluster,
+        agents: &mut Agents,
+        node: u32,
+        hello: NodeHello,
+    ) {
+        let now = cluster.now;
+        let process = hello.process;
+        let is_damaged = hello.damaged.is_some();
+        let is_removed = self.is_removed(&hello.name);
+        if let Some(end) = self.control.end_before_refusal(&hello, now) {
+            self.execute(now, &end);
+        }
+        let join = Command::Join { hello, at: now };
+        let joined = self.execute(now, &join);
+        self.refused_damaged.remove(&node);
+        if is_damaged && joined.is_none() {
+            let refused = self.control.clone().apply(&join);
+            if matches!(refused, Err(CommandError::Damaged { .. })) {
+                self.refused_damaged.insert(node);
+            }
+        }
+        if is_removed && joined.is_none() && self.can_decide(now) {
+            agents.answer(cluster, node, process, Answer::Removed);
+        }
+        if let Some(Applied::Joined(welcome)) = joined {
+            let (id, incarnation) = (welcome.node, welcome.incarnation);
+            self.membership.on_heartbeat(now, id, incarnation);
+            self.versions.on_join(id, incarnation);
+            agents.answer(cluster, node, process, Answer::Welcome(welcome));
+        }
+    }
+
+    fn on_exited(&mut self, at: Timestamp, node: NodeId, process: u64) {
+        let member = self.control.members.get(&node);
+        let member = member.filter(|m| m.process == process);
+        if let Some(incarnation) = member.map(|m| m.incarnation) {
+            let exit = Command::Exit {
+                node,
+                incarnation,
+                at,
+            };
+            self.execute(at, &exit);
+        }
+    }
+
+    fn on_heartbeat(&mut self, at: Timestamp, node: NodeId, incarnation: u32, load: NodeLoad) {
+        let member = self.control.members.get(&node);
+        let Some(member) = member.filter(|m| m.incarnation == incarnation) else {
+            return;
+        };
+        let was_lost = !member.up;
+        self.membership.on_heartbeat(at, node, incarnation);
+        self.orchestrator.on_heartbeat(at, node, incarnation, load);
+        if was_lost {
+            let hear = Command::Hear {
+                node,
+                incarnation,
+                at,
+            };
+            self.execute(at, &hear);
+        }
+    }
+
+    /// What a member reports.
+    fn on_report(&mut self, now: Timestamp, node: NodeId, incarnation: u32, report: Report) {
+        let reach = Command::Reach {
+            node,
+            incarnation,
+            unreachable: report.unreachable,
+            at: now,
+        };
+        self.execute(now, &reach);
+        self.on_loads(now, node, incarnation, report.loads);
+        for event in report.events {
+            self.execute(now, &Command::Event(event));
+        }
+        if let Some(figures) = report.figures {
+            self.versions.on_report(node, incarnation, figures);
+            for command in self.versions.look(now, &self.control) {
+                self.execute(now, &command);
             }
         }
     }

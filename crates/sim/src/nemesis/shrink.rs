@@ -27,13 +27,37 @@ pub fn shrink(scenario: &Scenario, runs: usize, fails: impl Fn(&Scenario) -> boo
 /// Smaller variants of this scenario, the greatest cuts first.
 fn smaller(scenario: &Scenario) -> Vec<Scenario> {
     let mut all = Vec::new();
-    let mut with = |change: &dyn Fn(&mut Scenario)| {
+    let with = &mut |change: Change<'_>| {
         let mut next = scenario.clone();
         change(&mut next);
         if next != *scenario {
             all.push(next);
         }
     };
+    fewer_acts(scenario, with);
+    fewer_parts(scenario, with);
+    lighter_load(scenario, with);
+    for app in 0..scenario.apps.len() {
+        simpler_app(scenario, app, with);
+    }
+    for at in 0..scenario.servers.len() {
+        // Of the last server only: a node removed elsewhere would renumber those after it.
+        if at + 1 == scenario.servers.len() && scenario.servers[at] > 0 {
+            with(&|s| s.servers[at] -= 1);
+        }
+    }
+    for at in 0..scenario.script.len() {
+        with(&|s| s.script[at].for_ms /= 2);
+    }
+    all
+}
+
+type Change<'a> = &'a dyn Fn(&mut Scenario);
+/// Notes the variant that a change makes, if it makes one.
+type With<'a> = &'a mut dyn FnMut(Change<'_>);
+
+/// Half of the faults, or all but one.
+fn fewer_acts(scenario: &Scenario, with: With<'_>) {
     let acts = scenario.script.len();
     let half = acts / 2;
     if acts > 1 {
@@ -43,6 +67,10 @@ fn smaller(scenario: &Scenario) -> Vec<Scenario> {
     for at in (0..acts).rev() {
         with(&|s| drop(s.script.remove(at)));
     }
+}
+
+/// All but one application, question, topic, subscriber or client.
+fn fewer_parts(scenario: &Scenario, with: With<'_>) {
     if scenario.apps.len() > 1 {
         for at in 0..scenario.apps.len() {
             with(&|s| without_app(s, at));
@@ -70,6 +98,10 @@ fn smaller(scenario: &Scenario) -> Vec<Scenario> {
             });
         }
     }
+}
+
+/// Less time, fewer and more uniform requests, exact clocks, a good network.
+fn lighter_load(scenario: &Scenario, with: With<'_>) {
     let last_ms = scenario.script.iter().map(|a| a.end_ms()).max();
     with(&|s| s.faults_ms = s.faults_ms.min(last_ms.unwrap_or(0) + 1_000));
     with(&|s| {
@@ -86,33 +118,25 @@ fn smaller(scenario: &Scenario) -> Vec<Scenario> {
     });
     with(&|s| s.clocks.iter_mut().for_each(|c| *c = Default::default()));
     with(&|s| s.network = crate::scenario::Wire::GOOD);
-    for app in 0..scenario.apps.len() {
-        let services = scenario.apps[app].services.len();
-        if services > 1 {
-            with(&|s| without_last_service(s, app));
-        }
-        for at in 0..services {
-            with(&|s| s.apps[app].services[at].shards = 1);
-            with(&|s| s.apps[app].services[at].fails_permille = 0);
-            with(&|s| s.apps[app].services[at].service_us = 5);
-            with(&|s| s.apps[app].services[at].state_bytes = 0);
-            with(&|s| s.apps[app].services[at].ttl_ms = 0);
-            with(&|s| s.apps[app].services[at].timer_ms = 0);
-            with(&|s| s.apps[app].services[at].ticks = false);
-            with(&|s| s.apps[app].services[at].calls = None);
-        }
-        with(&|s| s.apps[app].channels.iter_mut().for_each(|c| c.messages = 1));
+}
+
+/// An application with one service less, or services that do less.
+fn simpler_app(scenario: &Scenario, app: usize, with: With<'_>) {
+    let services = scenario.apps[app].services.len();
+    if services > 1 {
+        with(&|s| without_last_service(s, app));
     }
-    for at in 0..scenario.servers.len() {
-        // Of the last server only: a node removed elsewhere would renumber those after it.
-        if at + 1 == scenario.servers.len() && scenario.servers[at] > 0 {
-            with(&|s| s.servers[at] -= 1);
-        }
+    for at in 0..services {
+        with(&|s| s.apps[app].services[at].shards = 1);
+        with(&|s| s.apps[app].services[at].fails_permille = 0);
+        with(&|s| s.apps[app].services[at].service_us = 5);
+        with(&|s| s.apps[app].services[at].state_bytes = 0);
+        with(&|s| s.apps[app].services[at].ttl_ms = 0);
+        with(&|s| s.apps[app].services[at].timer_ms = 0);
+        with(&|s| s.apps[app].services[at].ticks = false);
+        with(&|s| s.apps[app].services[at].calls = None);
     }
-    for at in 0..acts {
-        with(&|s| s.script[at].for_ms /= 2);
-    }
-    all
+    with(&|s| s.apps[app].channels.iter_mut().for_each(|c| c.messages = 1));
 }
 
 fn without_app(scenario: &mut Scenario, at: usize) {
