@@ -39,6 +39,8 @@ pub struct Case<'a> {
     pub candidate: &'a Candidate,
     /// Profiles by name.
     pub profiles: BTreeMap<String, Profile>,
+    /// Use of the first resource at the knee.
+    pub knee_utilisation: f64,
 }
 
 /// Why no number of servers carries the load.
@@ -48,13 +50,15 @@ pub enum Lack {
     #[error(
         "a shard of service {service:?} would use {:.0} % of its one core, the knee is at {:.0} %; \
          at most {rate_max_rps:.0} requests/s, or {shards} shards instead of {has}",
-        .used * 100.0, KNEE_UTILISATION * 100.0
+        .used * 100.0, .knee * 100.0
     )]
     Shard {
         /// Service.
         service: String,
         /// Use of the core at the load.
         used: f64,
+        /// Use of it at the knee.
+        knee: f64,
         /// Load at which it is at the knee.
         rate_max_rps: f64,
         /// Shards that would carry the load.
@@ -116,6 +120,7 @@ impl<'a> Case<'a> {
         Case {
             candidate,
             profiles,
+            knee_utilisation: KNEE_UTILISATION,
         }
     }
 
@@ -135,7 +140,7 @@ impl<'a> Case<'a> {
             NodeKind::Host if self.candidate.has_hyper_threading() => 2.0 * time,
             _ => *time,
         });
-        (slowest.fold(0.0, f64::max) * messages_rps / KNEE_UTILISATION).ceil()
+        (slowest.fold(0.0, f64::max) * messages_rps / self.knee_utilisation).ceil()
     }
 
     /// The application with the reservations that the load needs, and with `margin` times the shards.
@@ -169,12 +174,13 @@ impl<'a> Case<'a> {
             }
             let shards = f64::from(service.shards);
             let used = fastest * visits * load_rps / shards;
-            if service.stateful && used > KNEE_UTILISATION {
+            if service.stateful && used > self.knee_utilisation {
                 return Err(Lack::Shard {
                     service: service.name.clone(),
                     used,
-                    rate_max_rps: load_rps * KNEE_UTILISATION / used,
-                    shards: (shards * used / KNEE_UTILISATION).ceil() as u64,
+                    knee: self.knee_utilisation,
+                    rate_max_rps: load_rps * self.knee_utilisation / used,
+                    shards: (shards * used / self.knee_utilisation).ceil() as u64,
                     has: service.shards,
                 });
             }
@@ -182,7 +188,7 @@ impl<'a> Case<'a> {
             let profile = self.profiles.get(service.profile());
             let host = profile.and_then(|p| p.service_time(NodeKind::Host, bytes));
             let host = host.map_or(fastest, Nanos::as_secs_f64);
-            service.resources.cpu = host * visits * load_rps / shards / KNEE_UTILISATION;
+            service.resources.cpu = host * visits * load_rps / shards / self.knee_utilisation;
         }
         let services = app.spec.services.iter();
         let instances = services.map(|s| u64::from(s.shards) * u64::from(s.replicas));
@@ -245,7 +251,8 @@ impl Search<'_> {
         let topology = self.case.candidate.topology(blocks);
         let servers = blocks * self.case.candidate.servers_per_block();
         let room = |why: String| Lack::Room { servers, why };
-        let request = Request::new(&self.app, &self.case.profiles);
+        let request = Request::new(&self.app, &self.case.profiles)
+            .with_knee_utilisation(self.case.knee_utilisation);
         let mut cluster = Cluster::with_power(&topology, self.power.clone());
         let placed = cluster.try_out(|cluster| Joules.place(&request, cluster));
         let placement = placed.map_err(|e| room(e.to_string()))?;
@@ -270,6 +277,7 @@ impl Search<'_> {
             request_bytes: self.subject.request_bytes,
             backup_cpu_fraction: BACKUP_CPU_FRACTION,
             power: &self.power,
+            knee_utilisation: self.case.knee_utilisation,
         });
         let knee = knee.map_err(|e| Lack::Profiles(e.to_string()))?;
         if knee.rate_rps < self.load_rps {
@@ -314,7 +322,7 @@ impl Search<'_> {
     /// each service ran where it is fastest against the others.
     fn blocks_least(&self) -> usize {
         let candidate = self.case.candidate;
-        let cores = |kind| candidate.cores(kind) * KNEE_UTILISATION / self.load_rps;
+        let cores = |kind| candidate.cores(kind) * self.case.knee_utilisation / self.load_rps;
         let (mut host, mut smartnic) = (cores(NodeKind::Host), cores(NodeKind::SmartNic));
         (host, smartnic) = (host.max(f64::MIN_POSITIVE), smartnic.max(f64::MIN_POSITIVE));
         let services = self.app.spec.services.iter().zip(self.subject.visits);

@@ -12,7 +12,7 @@ use crate::limits::{CANDIDATES_MAX, LOADS};
 use crate::outputs::{Block, Operating, Outputs, World};
 use crate::report::Plan;
 use crate::sizing::{Sized, Sizer};
-use e3_hardware::guesses::{GUESSES, Guesses};
+use e3_hardware::guesses::{Concerns, GUESSES, Guesses};
 use e3_hardware::servers::{Part, Quantity};
 use e3_hardware::{Estimate, Origin};
 use e3_model::{Application, NodeKind, Profile};
@@ -291,7 +291,7 @@ impl<'a> Planner<'a> {
             }
         }
         for (at, guess) in GUESSES.iter().enumerate() {
-            if entries.iter().any(|e| self.matters(guess.name, e)) {
+            if entries.iter().any(|e| self.matters(guess.concerns, e)) {
                 inputs.push(Input::Guess(at));
             }
         }
@@ -305,7 +305,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Whether a parameter of the simulator has an effect on a candidate.
-    fn matters(&self, guess: &str, entry: &Entry<'_>) -> bool {
+    fn matters(&self, guess: Concerns, entry: &Entry<'_>) -> bool {
         let Ok(sized) = &entry.sized[planned()] else {
             return false;
         };
@@ -313,18 +313,19 @@ impl<'a> Planner<'a> {
         let has = |kind| candidate.has(kind);
         let services = &self.subject.app.spec.services;
         match guess {
-            "roce_message_us" => false,
-            "switch_us" | "uplinks_per_rack" | "oversubscription" => {
-                candidate.topology(sized.blocks).spec.racks.len() > 1
+            Concerns::Every => true,
+            Concerns::Racks => candidate.topology(sized.blocks).spec.racks.len() > 1,
+            Concerns::HyperThreading => candidate.has_hyper_threading(),
+            Concerns::Hosts => has(NodeKind::Host),
+            Concerns::SmartNics => has(NodeKind::SmartNic),
+            Concerns::Pcie => has(NodeKind::SmartNic) && has(NodeKind::Host),
+            Concerns::Backups => services.iter().any(|s| s.stateful && s.replicas > 1),
+            // The profiles may not have the size of the requests.
+            Concerns::SmallRequests => true,
+            // Nothing of these is in a plan.
+            Concerns::Roce | Concerns::LinuxStack | Concerns::Moves | Concerns::LinkFailures => {
+                false
             }
-            "hyper_threading_gain" => candidate.has_hyper_threading(),
-            "host_wake_us" | "host_linger_us" => has(NodeKind::Host),
-            "smartnic_contention" => has(NodeKind::SmartNic),
-            "dma_engine_gbps" | "traffic_manager_waiting_max" => {
-                has(NodeKind::SmartNic) && has(NodeKind::Host)
-            }
-            "backup_cpu_fraction" => services.iter().any(|s| s.stateful && s.replicas > 1),
-            _ => true,
         }
     }
 
@@ -406,7 +407,7 @@ impl<'a> Planner<'a> {
                 let sizer = Sizer::new(&self.subject, case, load_rps, 1);
                 sizer.size(&Guesses::default(), step)?
             }
-            Input::Guess(at) if self.matters(GUESSES[*at].name, entry) => {
+            Input::Guess(at) if self.matters(GUESSES[*at].concerns, entry) => {
                 let guess = &GUESSES[*at];
                 let mut guesses = Guesses::default();
                 let value = match end {
@@ -414,6 +415,14 @@ impl<'a> Planner<'a> {
                     End::High => guess.high,
                 };
                 guesses.set(guess.name, value).expect("within its range");
+                if guesses.knee_utilisation != entrant.case().knee_utilisation {
+                    // The closed form depends on it.
+                    let mut case = entrant.case();
+                    case.knee_utilisation = guesses.knee_utilisation;
+                    let load_rps = self.settings.load_rps;
+                    let sizer = Sizer::new(&self.subject, case, load_rps, 1);
+                    return Ok(sizer.size(&guesses, step)?.ok());
+                }
                 match &entry.sizer {
                     Some(sizer) => sizer.size(&guesses, step)?,
                     None => return Ok(None),

@@ -98,8 +98,14 @@ fn mechanisms_can_be_switched_off() {
     let beefy = ["--topology", "3x-beefy"];
     let awake = ["--topology", "3x-beefy", "--no-sleep"];
     assert!(watts(&beefy) < watts(&awake));
-    let view = e3.json(&words(&["--no-topology-awareness"]));
-    assert_eq!(view["placer"], "annealing");
+    let hcm = ["--placer", "hcm", "--no-topology-awareness"];
+    let view = e3.json(&words(&hcm));
+    assert_eq!(
+        (&view["placer"], &view["topology_aware"]),
+        (&"hcm".into(), &false.into())
+    );
+    let text = e3.good(&words(&hcm));
+    assert!(text.contains("by hcm without topology awareness"), "{text}");
     let p50 = |more: &[&str]| e3.json(&words(more))["latency"]["p50_us"].as_f64().unwrap();
     let roce = ["--topology", "3x-beefy", "--interconnect", "roce"];
     assert!(p50(&roce) < p50(&beefy));

@@ -2,7 +2,9 @@
 
 use crate::experiment::Experiment;
 use crate::outcome::{Axis, Bars, Column, Drawing, Outcome, Plot, Table};
+use crate::range::{Headline, RANGE_NOTE, Ranged, headlines};
 use crate::world::{Case, EvaluationError, World};
+use e3_hardware::Estimate;
 use e3_perfsim::{HostPort, Sweep};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -34,10 +36,21 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
             }
         }
     }
-    let sweeps = world.sweeps(&cases)?;
+    let sweeps = world.ranged_sweeps(&cases)?;
+    let gain: Vec<Headline> = cases
+        .chunks(PORTS.len())
+        .zip(sweeps.chunks(PORTS.len()))
+        .map(|(case, pair)| {
+            let of = format!("{} by {}", case[0].subject.app.name, case[0].placer);
+            (
+                of,
+                Some(pair[1].figure_of(&pair[0], |own, all| all.saturates_rps / own.saturates_rps)),
+            )
+        })
+        .collect();
     Ok(Outcome {
         parameters: world.parameters(),
-        tables: vec![table(&cases, &sweeps)],
+        tables: vec![table(&cases, &sweeps), headlines("Highest rate with ECMP over that with a dedicated port", 2, &gain)],
         plots: vec![
             plot(
                 &cases,
@@ -56,6 +69,7 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
              then chance: the search knows the highest rate to 2 %, and the knee is one of few rates. The tables say what is \
              most used."
                 .into(),
+            RANGE_NOTE.into(),
         ],
         ..EXPERIMENT.outcome()
     })
@@ -68,8 +82,9 @@ fn port_name(case: &Case<'_>) -> &'static str {
     found.map_or("", |(_, name)| name)
 }
 
-fn table(cases: &[Case<'_>], sweeps: &[Sweep]) -> Table {
-    let row = |(case, sweep): (&Case<'_>, &Sweep)| {
+fn table(cases: &[Case<'_>], sweeps: &[Ranged<Sweep>]) -> Table {
+    let row = |(case, sweep): (&Case<'_>, &Ranged<Sweep>)| {
+        let sweep = &sweep.usual;
         let most = &sweep.knee.bottleneck;
         vec![
             case.subject.app.name.as_str().into(),
@@ -104,26 +119,28 @@ fn table(cases: &[Case<'_>], sweeps: &[Sweep]) -> Table {
 
 fn plot(
     cases: &[Case<'_>],
-    sweeps: &[Sweep],
+    sweeps: &[Ranged<Sweep>],
     title: &str,
     unit: &str,
     of: fn(&Sweep) -> f64,
 ) -> Plot {
     let group = |case: &Case<'_>| format!("{} {}", case.subject.app.name, case.placer);
     let groups: Vec<String> = cases.iter().step_by(PORTS.len()).map(group).collect();
-    let bars = PORTS.iter().enumerate().map(|(at, (_, name))| Bars {
-        name: (*name).into(),
-        values: sweeps
-            .iter()
-            .skip(at)
-            .step_by(PORTS.len())
-            .map(|s| Some(of(s)))
-            .collect(),
+    let bars = PORTS.iter().enumerate().map(|(at, (_, name))| {
+        let own = sweeps.iter().skip(at).step_by(PORTS.len());
+        let values: Vec<Option<Estimate>> = own.map(|s| Some(s.figure(of))).collect();
+        Bars::ranged(name, &values)
     });
     let bars: Vec<Bars> = bars.collect();
     let words = groups.iter().zip(sweeps.chunks(PORTS.len()));
     let words: Vec<String> = words
-        .map(|(group, pair)| format!("{group} {:.0} and {:.0}", of(&pair[0]), of(&pair[1])))
+        .map(|(group, pair)| {
+            format!(
+                "{group} {:.0} and {:.0}",
+                of(&pair[0].usual),
+                of(&pair[1].usual)
+            )
+        })
         .collect();
     Plot {
         title: format!("{title}: ECMP and dedicated port"),

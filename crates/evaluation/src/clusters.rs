@@ -2,8 +2,10 @@
 
 use crate::experiment::Experiment;
 use crate::outcome::{Axis, Bars, Cell, Column, Comparison, Drawing, Line, Outcome, Plot, Table};
-use crate::words::times;
-use crate::world::{Case, EvaluationError, SHARDS_NOTE, Subject, World, map};
+use crate::range::{Headline, RANGE_NOTE, Ranged, at_knee, headlines};
+use crate::words::times_range;
+use crate::world::{Case, EvaluationError, SHARDS_NOTE, Subject, World};
+use e3_hardware::Estimate;
 use e3_model::Topology;
 use e3_perfsim::{Report, Sweep};
 use e3_power::paper::table4;
@@ -19,7 +21,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 
 const APPS: [&str; 3] = ["nfv-fin", "rta-shm", "iot-ts"];
 /// Cluster, and its row in Table 4.
-const CLUSTERS: [(&str, &str); 5] = [
+pub(crate) const CLUSTERS: [(&str, &str); 5] = [
     ("4x-beefy", "4xBeefy"),
     ("4x-wimpy", "4xWimpy"),
     ("2x-beefy-2x-wimpy", "2xBeefy+2xWimpy"),
@@ -32,6 +34,9 @@ const PLACER: &str = "joules";
 const DOLLARS_PER_KWH: f64 = 0.0733;
 const HOURS_PER_YEAR: f64 = 8766.0;
 const YEARS: [u32; 5] = [1, 2, 3, 4, 5];
+const YEARS_MOST: u32 = 5;
+const BEST: &str =
+    "Requests per dollar of 2x-type2 over those of the best other cluster, after 5 years";
 
 fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
     let subjects = world.among(&APPS);
@@ -55,10 +60,11 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
             .into(),
     ];
     notes.push(SHARDS_NOTE.into());
+    notes.push(RANGE_NOTE.into());
     let mut knees = Vec::new();
-    for result in map(world.pool, &cases, |c| world.sweep(c)) {
+    for result in world.ranged(&cases) {
         match result {
-            Ok(Sweep { knee, .. }) => knees.push(Some(knee)),
+            Ok(sweep) => knees.push(Some(sweep)),
             Err(e @ EvaluationError::Place { .. }) => {
                 notes.push(format!("No value: {e}."));
                 knees.push(None);
@@ -66,7 +72,12 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
             Err(e) => return Err(e),
         }
     }
-    let mut plots = vec![joules_plot(&subjects, &knees)];
+    let best: Vec<Headline> = subjects
+        .iter()
+        .zip(knees.chunks(CLUSTERS.len()))
+        .map(|(subject, knees)| (subject.app.name.clone(), ranged_against_best(knees)))
+        .collect();
+    let mut plots = vec![joules_plot(&subjects, &knees), best_plot(&best)];
     for (subject, knees) in subjects.iter().zip(knees.chunks(CLUSTERS.len())) {
         plots.push(cost_plot(&subject.app.name, knees));
     }
@@ -79,7 +90,7 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
     parameters.push(("hours of a year".into(), HOURS_PER_YEAR.to_string()));
     Ok(Outcome {
         parameters,
-        tables: vec![table(&cases, &knees)],
+        tables: vec![table(&cases, &knees), headlines(BEST, 2, &best)],
         plots,
         comparisons: comparisons(&subjects, &knees),
         notes,
@@ -88,7 +99,7 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
 }
 
 /// The application with no more replicas than the cluster has servers.
-fn fit(subject: &Subject, topology: &Topology) -> Subject {
+pub(crate) fn fit(subject: &Subject, topology: &Topology) -> Subject {
     let servers: usize = topology.spec.racks.iter().map(|r| r.servers.len()).sum();
     let mut subject = subject.clone();
     for service in &mut subject.app.spec.services {
@@ -111,7 +122,7 @@ fn per_dollar(rate_rps: f64, watts: f64, capex_usd: f64, years: u32) -> f64 {
 }
 
 /// The same of a cluster at its knee.
-fn at_knee(knee: &Report, cluster: usize, years: u32) -> f64 {
+fn at_knee_usd(knee: &Report, cluster: usize, years: u32) -> f64 {
     per_dollar(
         knee.achieved_rps,
         knee.watts_total,
@@ -120,10 +131,33 @@ fn at_knee(knee: &Report, cluster: usize, years: u32) -> f64 {
     )
 }
 
-fn table(cases: &[Case<'_>], knees: &[Option<Report>]) -> Table {
-    let row = |(at, (case, knee)): (usize, (&Case<'_>, &Option<Report>))| {
+/// Requests per dollar with SmartNICs over those of the best other cluster; the clusters in the order of
+/// [`CLUSTERS`].
+pub(crate) fn against_best(knees: &[Option<&Report>]) -> Option<f64> {
+    let of = |at: usize| Some(at_knee_usd(knees[at]?, at, YEARS_MOST));
+    let others = (0..knees.len()).filter(|at| *at != SMARTNICS);
+    let best = others.filter_map(of).reduce(f64::max);
+    Some(of(SMARTNICS)? / best?)
+}
+
+/// The same with its range.
+fn ranged_against_best(knees: &[Option<Ranged<Sweep>>]) -> Option<Estimate> {
+    let of = |end: fn(&Ranged<Sweep>) -> &Sweep| {
+        let knees = knees.iter().map(|k| k.as_ref().map(|k| &end(k).knee));
+        against_best(&knees.collect::<Vec<_>>())
+    };
+    let ends = [of(|r| &r.usual)?, of(|r| &r.fewest)?, of(|r| &r.most)?];
+    Some(Ranged::of(ends).figure(|v| *v))
+}
+
+fn table(cases: &[Case<'_>], knees: &[Option<Ranged<Sweep>>]) -> Table {
+    let row = |(at, (case, ranged)): (usize, (&Case<'_>, &Option<Ranged<Sweep>>))| {
         let cluster = at % CLUSTERS.len();
-        let of = |value: fn(&Report) -> f64| knee.as_ref().map(value);
+        let knee = ranged.as_ref().map(|r| &r.usual.knee);
+        let of = |value: fn(&Report) -> f64| knee.map(value);
+        let joules = ranged
+            .as_ref()
+            .map(|r| at_knee(r, |k| k.requests_per_joule));
         let mut cells = vec![
             case.subject.app.name.as_str().into(),
             case.topology.name.as_str().into(),
@@ -131,11 +165,12 @@ fn table(cases: &[Case<'_>], knees: &[Option<Report>]) -> Table {
             of(|k| k.achieved_rps).into(),
             of(|k| k.watts_total).into(),
             of(|k| k.requests_per_joule).into(),
-            knee.as_ref()
-                .map_or(Cell::None, |k| k.bottleneck.what.words().into()),
+            joules.map(|j| j.low).into(),
+            joules.map(|j| j.high).into(),
+            knee.map_or(Cell::None, |k| k.bottleneck.what.words().into()),
         ];
         cells.extend(YEARS.map(|years| {
-            let millions = knee.as_ref().map(|k| at_knee(k, cluster, years) / 1e6);
+            let millions = knee.map(|k| at_knee_usd(k, cluster, years) / 1e6);
             millions.into()
         }));
         cells
@@ -147,6 +182,8 @@ fn table(cases: &[Case<'_>], knees: &[Option<Report>]) -> Table {
         Column::modelled("requests/s", 0),
         Column::modelled("W", 0),
         Column::modelled("requests/J", 1),
+        Column::modelled("lowest", 1),
+        Column::modelled("highest", 1),
         Column::given("most used"),
     ];
     let name = |years| format!("million requests/$, {years} y");
@@ -158,17 +195,14 @@ fn table(cases: &[Case<'_>], knees: &[Option<Report>]) -> Table {
     }
 }
 
-fn joules_plot(subjects: &[&Subject], knees: &[Option<Report>]) -> Plot {
-    let values = |at: usize| {
+fn joules_plot(subjects: &[&Subject], knees: &[Option<Ranged<Sweep>>]) -> Plot {
+    let values = |at: usize| -> Vec<Option<Estimate>> {
         let own = knees.iter().skip(at).step_by(CLUSTERS.len());
-        own.map(|k| k.as_ref().map(|k| k.requests_per_joule))
+        own.map(|k| Some(at_knee(k.as_ref()?, |k| k.requests_per_joule)))
             .collect()
     };
     let bars: Vec<Bars> = (0..CLUSTERS.len())
-        .map(|at| Bars {
-            name: CLUSTERS[at].0.into(),
-            values: values(at),
-        })
+        .map(|at| Bars::ranged(CLUSTERS[at].0, &values(at)))
         .collect();
     let words = bars.iter().map(|b| {
         let values = subjects.iter().zip(&b.values);
@@ -190,10 +224,30 @@ fn joules_plot(subjects: &[&Subject], knees: &[Option<Report>]) -> Plot {
     }
 }
 
-fn cost_plot(app: &str, knees: &[Option<Report>]) -> Plot {
+fn best_plot(best: &[Headline]) -> Plot {
+    let words = best.iter().map(|(app, v)| match v {
+        Some(v) => format!("{app} {:.2}, from {:.2} to {:.2}", v.value, v.low, v.high),
+        None => format!("{app} none"),
+    });
+    let words: Vec<String> = words.collect();
+    Plot {
+        title: "Requests per dollar, 2x-type2 over the best other".into(),
+        alt: format!("Bars: {BEST}: {}.", words.join("; ")),
+        drawing: Drawing::Bars {
+            x: Axis::linear("requests/$, 2x-type2 over the best other cluster"),
+            groups: best.iter().map(|(app, _)| app.clone()).collect(),
+            bars: vec![Bars::ranged(
+                "2x-type2",
+                &best.iter().map(|(_, v)| *v).collect::<Vec<_>>(),
+            )],
+        },
+    }
+}
+
+fn cost_plot(app: &str, knees: &[Option<Ranged<Sweep>>]) -> Plot {
     let lines = knees.iter().enumerate().filter_map(|(at, knee)| {
-        let knee = knee.as_ref()?;
-        let points = YEARS.map(|y| (f64::from(y), at_knee(knee, at, y) / 1e6));
+        let knee = &knee.as_ref()?.usual.knee;
+        let points = YEARS.map(|y| (f64::from(y), at_knee_usd(knee, at, y) / 1e6));
         Some(Line {
             name: CLUSTERS[at].0.into(),
             points: points.into(),
@@ -219,9 +273,9 @@ fn cost_plot(app: &str, knees: &[Option<Report>]) -> Plot {
     }
 }
 
-fn comparisons(subjects: &[&Subject], knees: &[Option<Report>]) -> Vec<Comparison> {
+fn comparisons(subjects: &[&Subject], knees: &[Option<Ranged<Sweep>>]) -> Vec<Comparison> {
     // Against each other cluster, over applications and years.
-    let mut ratios: Vec<(f64, String)> = Vec::new();
+    let mut ratios: Vec<(Estimate, String)> = Vec::new();
     for (subject, knees) in subjects.iter().zip(knees.chunks(CLUSTERS.len())) {
         let Some(own) = &knees[SMARTNICS] else {
             continue;
@@ -229,14 +283,16 @@ fn comparisons(subjects: &[&Subject], knees: &[Option<Report>]) -> Vec<Compariso
         for (at, other) in knees.iter().enumerate().filter(|(at, _)| *at != SMARTNICS) {
             let Some(other) = other else { continue };
             for years in YEARS {
-                let ratio = at_knee(own, SMARTNICS, years) / at_knee(other, at, years);
+                let ratio = own.figure_of(other, |own, other| {
+                    at_knee_usd(&own.knee, SMARTNICS, years) / at_knee_usd(&other.knee, at, years)
+                });
                 let case = format!("{}, {}, {years} years", subject.app.name, CLUSTERS[at].0);
                 ratios.push((ratio, case));
             }
         }
     }
-    let most = ratios.iter().max_by(|a, b| a.0.total_cmp(&b.0));
-    let least = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0));
+    let most = ratios.iter().max_by(|a, b| a.0.value.total_cmp(&b.0.value));
+    let least = ratios.iter().min_by(|a, b| a.0.value.total_cmp(&b.0.value));
     let (Some(most), Some(least)) = (most, least) else {
         return Vec::new();
     };
@@ -244,11 +300,11 @@ fn comparisons(subjects: &[&Subject], knees: &[Option<Report>]) -> Vec<Compariso
         what: "Cost efficiency of 2x-type2 against the other clusters".into(),
         paper: "up to 1.9 times".into(),
         ours: format!(
-            "highest {} ({}), lowest {} ({})",
-            times(most.0),
+            "highest {}: {}, lowest {}: {}",
             most.1,
-            times(least.0),
-            least.1
+            times_range(&most.0),
+            least.1,
+            times_range(&least.0)
         ),
         why: "The reference does not say for which application, cluster and year it holds. Ours is by modelled throughput, \
               in which each service runs as fast as alone in Table 1, and 1x-superbeefy has no replicas here."

@@ -2,8 +2,10 @@
 
 use crate::experiment::Experiment;
 use crate::outcome::{Axis, Bars, Cell, Column, Comparison, Drawing, Outcome, Plot, Table};
-use crate::words::{percent, times};
+use crate::range::{Headline, RANGE_NOTE, Ranged, at_knee, headlines};
+use crate::words::{percent, times_range};
 use crate::world::{Case, EvaluationError, SHARDS_NOTE, World, map};
+use e3_hardware::Estimate;
 use e3_model::Nanos;
 use e3_perfsim::{Report, Sweep};
 
@@ -27,16 +29,18 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
             cases.push(world.case(subject, world.cluster(cluster)?, PLACER));
         }
     }
-    let sweeps = world.sweeps(&cases)?;
+    let sweeps = world.ranged_sweeps(&cases)?;
     let pairs: Vec<(&str, &Report, &Report)> = cases
         .chunks(2)
         .zip(sweeps.chunks(2))
         .map(|(case, pair)| {
             let app = case[0].subject.app.name.as_str();
-            (app, &pair[0].knee, &pair[1].knee)
+            (app, &pair[0].usual.knee, &pair[1].usual.knee)
         })
         .collect();
     let equal = equal_rates(world, &cases, &pairs)?;
+    let gains = over(&pairs, &sweeps, |r| r.requests_per_joule);
+    let delays = over(&pairs, &sweeps, |r| r.latency.avg_us);
     let mut parameters = world.parameters();
     parameters.push(("placer".into(), PLACER.into()));
     Ok(Outcome {
@@ -44,16 +48,18 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
         tables: vec![
             table(&pairs),
             ratios(&pairs, &equal),
-            ranges(world, &pairs)?,
+            headlines("Requests/J, with SmartNICs over without", 2, &gains),
+            headlines("Mean latency at the knee, with SmartNICs over without", 2, &delays),
         ],
-        plots: plots(&pairs),
-        comparisons: comparisons(&pairs, &equal),
+        plots: plots(&pairs, &sweeps),
+        comparisons: comparisons(&pairs, &gains, &delays, &equal),
         notes: vec![
             "Power is that of all servers of the cluster, idle power included.".into(),
             "The knee of the two clusters is at different rates; each latency is at the knee of its own cluster. At equal \
              rate, both clusters carry what is the knee of 3x-beefy."
                 .into(),
             SHARDS_NOTE.into(),
+            RANGE_NOTE.into(),
         ],
         ..EXPERIMENT.outcome()
     })
@@ -80,38 +86,13 @@ fn equal_rates(
     reports.into_iter().collect()
 }
 
-/// The gain at both ends of what is plausible for the messages per request.
-fn ranges(world: &World<'_>, pairs: &Pairs<'_>) -> Result<Table, EvaluationError> {
-    let mut cases = Vec::new();
-    for subject in &world.subjects {
-        let (low, high) = &subject.visits_range;
-        for visits in [low, high] {
-            for cluster in CLUSTERS {
-                let case = world.case(subject, world.cluster(cluster)?, PLACER);
-                cases.push(Case { visits, ..case });
-            }
-        }
-    }
-    let sweeps = world.sweeps(&cases)?;
-    let gain = |pair: &[Sweep]| pair[1].knee.requests_per_joule / pair[0].knee.requests_per_joule;
-    let row = |((app, beefy, type1), ends): (&(&str, &Report, &Report), &[Sweep])| -> Vec<Cell> {
-        vec![
-            (*app).into(),
-            gain(&ends[..2]).into(),
-            (type1.requests_per_joule / beefy.requests_per_joule).into(),
-            gain(&ends[2..]).into(),
-        ]
-    };
-    Ok(Table {
-        title: "Requests/J, with SmartNICs over without, by messages per request".into(),
-        columns: vec![
-            Column::given("application"),
-            Column::modelled("fewest plausible", 2),
-            Column::modelled("as measured", 2),
-            Column::modelled("most plausible", 2),
-        ],
-        rows: pairs.iter().zip(sweeps.chunks(4)).map(row).collect(),
-    })
+/// A figure of the knee with SmartNICs over that without, by application.
+fn over(pairs: &Pairs<'_>, sweeps: &[Ranged<Sweep>], of: fn(&Report) -> f64) -> Vec<Headline> {
+    let ratio = |without: &Sweep, with: &Sweep| of(&with.knee) / of(&without.knee);
+    let of_apps = pairs.iter().zip(sweeps.chunks(CLUSTERS.len()));
+    let headline =
+        of_apps.map(|((app, ..), s)| (app.to_string(), Some(s[0].figure_of(&s[1], ratio))));
+    headline.collect()
 }
 
 fn table(pairs: &Pairs<'_>) -> Table {
@@ -175,17 +156,18 @@ fn ratios(pairs: &Pairs<'_>, equal: &[Report]) -> Table {
     }
 }
 
-fn plots(pairs: &Pairs<'_>) -> Vec<Plot> {
+fn plots(pairs: &Pairs<'_>, sweeps: &[Ranged<Sweep>]) -> Vec<Plot> {
     let plot = |title: &str, x: Axis, of: fn(&Report) -> f64, unit: &str| {
         let groups = pairs.iter().map(|(app, ..)| app.to_string());
         let words = pairs
             .iter()
             .map(|(app, beefy, type1)| format!("{app} {:.0} and {:.0}", of(beefy), of(type1)));
         let words: Vec<String> = words.collect();
-        let bars = |name: &str, values: Vec<f64>| Bars {
-            name: name.into(),
-            values: values.into_iter().map(Some).collect(),
-        };
+        let bars = CLUSTERS.iter().enumerate().map(|(at, name)| {
+            let own = sweeps.iter().skip(at).step_by(CLUSTERS.len());
+            let values: Vec<Option<Estimate>> = own.map(|s| Some(at_knee(s, of))).collect();
+            Bars::ranged(name, &values)
+        });
         Plot {
             title: title.into(),
             alt: format!(
@@ -197,10 +179,7 @@ fn plots(pairs: &Pairs<'_>) -> Vec<Plot> {
             drawing: Drawing::Bars {
                 x,
                 groups: groups.collect(),
-                bars: vec![
-                    bars(CLUSTERS[0], pairs.iter().map(|p| of(p.1)).collect()),
-                    bars(CLUSTERS[1], pairs.iter().map(|p| of(p.2)).collect()),
-                ],
+                bars: bars.collect(),
             },
         }
     };
@@ -226,28 +205,24 @@ fn plots(pairs: &Pairs<'_>) -> Vec<Plot> {
     ]
 }
 
-fn comparisons(pairs: &Pairs<'_>, equal: &[Report]) -> Vec<Comparison> {
-    let highest = |ratios: Vec<f64>| {
-        let named = ratios
-            .into_iter()
-            .zip(pairs)
-            .map(|(r, (app, ..))| (r, *app));
-        named.max_by(|a, b| a.0.total_cmp(&b.0))
+fn comparisons(
+    pairs: &Pairs<'_>,
+    gains: &[Headline],
+    delays: &[Headline],
+    equal: &[Report],
+) -> Vec<Comparison> {
+    let highest = |all: &[Headline]| {
+        let known = all.iter().filter_map(|(app, v)| Some(((*v)?, app.clone())));
+        known.max_by(|a, b| a.0.value.total_cmp(&b.0.value))
     };
-    let gains = pairs
-        .iter()
-        .map(|(_, b, t)| t.requests_per_joule / b.requests_per_joule);
-    let knees = pairs
-        .iter()
-        .map(|(_, b, t)| t.latency.avg_us / b.latency.avg_us);
     let equals = pairs
         .iter()
         .zip(equal)
-        .map(|((_, b, _), e)| e.latency.avg_us / b.latency.avg_us);
+        .map(|((app, b, _), e)| (e.latency.avg_us / b.latency.avg_us, *app));
     let (Some(gain), Some(knee), Some(equal)) = (
-        highest(gains.collect()),
-        highest(knees.collect()),
-        highest(equals.collect()),
+        highest(gains),
+        highest(delays),
+        equals.max_by(|a, b| a.0.total_cmp(&b.0)),
     ) else {
         return Vec::new();
     };
@@ -255,7 +230,7 @@ fn comparisons(pairs: &Pairs<'_>, equal: &[Report]) -> Vec<Comparison> {
         Comparison {
             what: "Highest gain in requests per joule".into(),
             paper: "up to 3 times".into(),
-            ours: format!("{} ({})", times(gain.0), gain.1),
+            ours: format!("{}: {}", gain.1, times_range(&gain.0)),
             why: "The paper's is over all of its clusters and measured. Here each service runs as fast as alone in Table 1, \
                   servers without work draw their idle power, and a stateful shard has one thread."
                 .into(),
@@ -264,9 +239,11 @@ fn comparisons(pairs: &Pairs<'_>, equal: &[Report]) -> Vec<Comparison> {
             what: "Largest change of mean latency".into(),
             paper: "at most 4 % longer".into(),
             ours: format!(
-                "{} at the knees ({}), {} at equal rate ({})",
-                percent(knee.0 - 1.0),
+                "{} at the knees ({}; {} to {}), {} at equal rate ({})",
+                percent(knee.0.value - 1.0),
                 knee.1,
+                percent(knee.0.low - 1.0),
+                percent(knee.0.high - 1.0),
                 percent(equal.0 - 1.0),
                 equal.1
             ),

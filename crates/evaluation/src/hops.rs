@@ -153,12 +153,9 @@ fn table(trips: &[&[f64]]) -> Table {
 }
 
 fn plot(trips: &[&[f64]]) -> Plot {
-    let bars = SIZES.iter().enumerate().map(|(at, bytes)| Bars {
-        name: format!("{bytes} B"),
-        values: trips
-            .iter()
-            .map(|own| Some(own[at] / trips[0][at]))
-            .collect(),
+    let bars = SIZES.iter().enumerate().map(|(at, bytes)| {
+        let values = trips.iter().map(|own| Some(own[at] / trips[0][at]));
+        Bars::plain(&format!("{bytes} B"), values.collect())
     });
     let words = HOPS.iter().zip(trips).map(|((name, ..), own)| {
         let parts: Vec<String> = (0..SIZES.len())

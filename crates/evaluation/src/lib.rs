@@ -14,6 +14,7 @@ mod orchestrator;
 mod outcome;
 mod placement;
 mod power;
+mod range;
 mod scale;
 mod sensitivity;
 mod size;

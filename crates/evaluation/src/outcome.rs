@@ -1,6 +1,7 @@
 //! What an experiment gives: tables, plots, the paper's figures beside ours, and notes. Plain data; whoever
 //! runs it renders it.
 
+use e3_hardware::Estimate;
 use e3_model::profile::Provenance;
 use serde::Serialize;
 
@@ -150,6 +151,32 @@ pub struct Bars {
     pub name: String,
     /// A value for each group.
     pub values: Vec<Option<f64>>,
+    /// The range of each value, lowest and highest; empty if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranges: Vec<Option<(f64, f64)>>,
+}
+
+impl Bars {
+    /// Values without ranges.
+    pub fn plain(name: &str, values: Vec<Option<f64>>) -> Bars {
+        Bars {
+            name: name.into(),
+            values,
+            ranges: Vec::new(),
+        }
+    }
+
+    /// Values with their ranges.
+    pub fn ranged(name: &str, values: &[Option<Estimate>]) -> Bars {
+        Bars {
+            name: name.into(),
+            values: values.iter().map(|v| Some(v.as_ref()?.value)).collect(),
+            ranges: values
+                .iter()
+                .map(|v| v.as_ref().map(|v| (v.low, v.high)))
+                .collect(),
+        }
+    }
 }
 
 /// A plot.

@@ -2,7 +2,9 @@
 
 use crate::experiment::Experiment;
 use crate::outcome::{Axis, Bars, Cell, Column, Drawing, Outcome, Plot, Table};
-use crate::world::{Case, EvaluationError, Subject, World, map};
+use crate::range::{Headline, RANGE_NOTE, Ranged, headlines};
+use crate::world::{Case, EvaluationError, Subject, World};
+use e3_hardware::Estimate;
 use e3_model::NodeKind;
 use e3_model::application::Pin;
 use e3_perfsim::Sweep;
@@ -17,7 +19,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const CLUSTER: &str = "3x-type1";
+pub(crate) const CLUSTER: &str = "3x-type1";
 const PLACERS: [&str; 5] = ["hcm", "hcm-kind", "annealing", "ilp", "joules"];
 
 fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
@@ -33,12 +35,10 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
         "ilp is a program of another project with a time limit; where it runs out of time, its result may differ from \
          run to run. joules and ilp know the energy of each service, hcm and annealing do not."
             .into(),
+        RANGE_NOTE.into(),
     ];
     let mut found = Vec::new();
-    for (case, result) in cases
-        .iter()
-        .zip(map(world.pool, &cases, |c| world.sweep(c)))
-    {
+    for (case, result) in cases.iter().zip(world.ranged(&cases)) {
         match result {
             Ok(sweep) => found.push(Some(sweep)),
             // One placer that fails here is a result; what cannot be simulated is the user's mistake.
@@ -51,7 +51,15 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
     }
     Ok(Outcome {
         parameters: world.parameters(),
-        tables: vec![table(&cases, &found), means(&found)],
+        tables: vec![
+            table(&cases, &found),
+            means(&found),
+            headlines(
+                "Requests/J against hcm, geometric mean over the applications",
+                2,
+                &gains(&found),
+            ),
+        ],
         plots: vec![
             plot(
                 &subjects,
@@ -74,7 +82,7 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
 }
 
 /// The application with its problem services pinned to hosts.
-fn pinned(subject: &Subject) -> Subject {
+pub(crate) fn pinned(subject: &Subject) -> Subject {
     let efficiency = |peak: &Peak| peak.rate_rps / peak.active_w;
     let rows = table1();
     let problem = |profile: &str| {
@@ -90,9 +98,9 @@ fn pinned(subject: &Subject) -> Subject {
     subject
 }
 
-fn table(cases: &[Case<'_>], found: &[Option<Sweep>]) -> Table {
-    let row = |(case, sweep): (&Case<'_>, &Option<Sweep>)| {
-        let knee = sweep.as_ref().map(|s| &s.knee);
+fn table(cases: &[Case<'_>], found: &[Option<Ranged<Sweep>>]) -> Table {
+    let row = |(case, sweep): (&Case<'_>, &Option<Ranged<Sweep>>)| {
+        let knee = sweep.as_ref().map(|s| &s.usual.knee);
         vec![
             case.subject.app.name.as_str().into(),
             case.placer.into(),
@@ -118,15 +126,34 @@ fn table(cases: &[Case<'_>], found: &[Option<Sweep>]) -> Table {
     }
 }
 
-/// Geometric means over the applications for which both the placer and hcm have a value.
-fn means(found: &[Option<Sweep>]) -> Table {
-    let row = |at: usize| -> Vec<Cell> {
-        let mean = |of: fn(&Sweep) -> f64| {
-            let pairs = found.chunks(PLACERS.len());
-            let ratios = pairs.filter_map(|c| Some(of(c[at].as_ref()?) / of(c[0].as_ref()?)));
-            let logs: Vec<f64> = ratios.map(f64::ln).collect();
-            (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+/// Geometric mean of a figure of a placer against that of hcm, over the applications for which both have one.
+fn against_hcm(
+    found: &[Option<Ranged<Sweep>>],
+    at: usize,
+    of: impl Fn(&Ranged<Sweep>) -> f64,
+) -> Option<f64> {
+    let pairs = found.chunks(PLACERS.len());
+    let ratios = pairs.filter_map(|c| Some(of(c[at].as_ref()?) / of(c[0].as_ref()?)));
+    let logs: Vec<f64> = ratios.map(f64::ln).collect();
+    (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+}
+
+/// Requests per joule of each placer against hcm.
+fn gains(found: &[Option<Ranged<Sweep>>]) -> Vec<Headline> {
+    let gain = |at: usize| {
+        let of = |end: fn(&Ranged<Sweep>) -> &Sweep| {
+            against_hcm(found, at, |r| end(r).knee.requests_per_joule)
         };
+        let ends = [of(|r| &r.usual)?, of(|r| &r.fewest)?, of(|r| &r.most)?];
+        Some(Ranged::of(ends).figure(|v| *v))
+    };
+    let of_placer = |at: usize| (PLACERS[at].to_string(), gain(at));
+    (1..PLACERS.len()).map(of_placer).collect()
+}
+
+fn means(found: &[Option<Ranged<Sweep>>]) -> Table {
+    let row = |at: usize| -> Vec<Cell> {
+        let mean = |of: fn(&Sweep) -> f64| against_hcm(found, at, |r| of(&r.usual));
         vec![
             PLACERS[at].into(),
             mean(|s| s.knee.requests_per_joule).into(),
@@ -150,28 +177,25 @@ fn means(found: &[Option<Sweep>]) -> Table {
 
 fn plot(
     subjects: &[Subject],
-    found: &[Option<Sweep>],
+    found: &[Option<Ranged<Sweep>>],
     title: &str,
     x: Axis,
     of: fn(&Sweep) -> f64,
 ) -> Plot {
-    let values = |at: usize| -> Vec<Option<f64>> {
+    let values = |at: usize| -> Vec<Option<Estimate>> {
         let own = found.iter().skip(at).step_by(PLACERS.len());
-        own.map(|s| s.as_ref().map(of)).collect()
+        own.map(|s| Some(s.as_ref()?.figure(of))).collect()
     };
     let words = |at: usize| {
         let values = subjects.iter().zip(values(at));
         let values = values.map(|(s, v)| match v {
-            Some(v) => format!("{} {v:.0}", s.app.name),
+            Some(v) => format!("{} {:.0}", s.app.name, v.value),
             None => format!("{} none", s.app.name),
         });
         format!("{}: {}", PLACERS[at], values.collect::<Vec<_>>().join(", "))
     };
     let all: Vec<String> = (0..PLACERS.len()).map(words).collect();
-    let bars = (0..PLACERS.len()).map(|at| Bars {
-        name: PLACERS[at].into(),
-        values: values(at),
-    });
+    let bars = (0..PLACERS.len()).map(|at| Bars::ranged(PLACERS[at], &values(at)));
     Plot {
         title: format!("{title}, by placer"),
         alt: format!("Bars: {}, by placer. {}.", x.label, all.join("; ")),

@@ -1,8 +1,9 @@
 //! Power against offered load, from idle to peak (section 5.1).
 
 use crate::experiment::Experiment;
-use crate::outcome::{Axis, Column, Comparison, Drawing, Line, Outcome, Plot, Table};
-use crate::world::{EvaluationError, World};
+use crate::outcome::{Axis, Bars, Column, Comparison, Drawing, Line, Outcome, Plot, Table};
+use crate::range::{Headline, RANGE_NOTE, Ranged, headlines};
+use crate::world::{EvaluationError, Subject, World};
 use e3_perfsim::{Point, Sweep};
 use e3_power::paper::table4;
 
@@ -11,7 +12,8 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     title: "Power against offered load",
     section: "5.1",
     about: "Power of all servers at rates from 2 % of the highest one on, on three Beefy and on three Type1-SmartNIC \
-            servers.",
+            servers. Proportionality is the power at a tenth of the highest rate over that at the knee: 0.1 if \
+            power followed the load, 1 if it did not depend on it.",
     run,
 };
 
@@ -28,8 +30,22 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
             cases.push(world.case(subject, world.cluster(cluster)?, PLACER));
         }
     }
-    let sweeps = world.sweeps(&cases)?;
-    let (mut tables, mut plots) = (Vec::new(), Vec::new());
+    let ranged = world.ranged_sweeps(&cases)?;
+    let proportional: Vec<Headline> = cases
+        .iter()
+        .zip(&ranged)
+        .map(|(case, sweep)| {
+            let of = format!("{} on {}", case.subject.app.name, case.topology.name);
+            (of, Some(sweep.figure(proportionality)))
+        })
+        .collect();
+    let sweeps: Vec<Sweep> = ranged.into_iter().map(|r: Ranged<Sweep>| r.usual).collect();
+    let mut tables = vec![headlines(
+        "Power at a tenth of the highest rate over power at the knee",
+        3,
+        &proportional,
+    )];
+    let mut plots = vec![proportionality_plot(&subjects, &proportional)];
     for (subject, pair) in subjects.iter().zip(sweeps.chunks(CLUSTERS.len())) {
         let app = &subject.app.name;
         tables.push(table(app, pair));
@@ -46,9 +62,41 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
             "Idle and peak of a server are Table 4's and calibrate the model; between them it is a fit of Table 1. A \
              SmartNIC draws its whole active power from its first message on, since its cores never sleep."
                 .into(),
+            RANGE_NOTE.into(),
         ],
         ..EXPERIMENT.outcome()
     })
+}
+
+/// Power at a tenth of the highest rate over that at the knee.
+pub(crate) fn proportionality(sweep: &Sweep) -> f64 {
+    let tenth = 0.1 * sweep.saturates_rps;
+    let off = |p: &&Point| (p.offered_rps / tenth).ln().abs();
+    let low = carried(sweep).min_by(|a, b| off(a).total_cmp(&off(b)));
+    low.map_or(f64::NAN, |p| p.watts_total) / sweep.knee.watts_total
+}
+
+fn proportionality_plot(subjects: &[&Subject], all: &[Headline]) -> Plot {
+    let words = all
+        .iter()
+        .filter_map(|(of, v)| Some(format!("{of} {:.2}", v.as_ref()?.value)));
+    let words: Vec<String> = words.collect();
+    let bars = CLUSTERS.iter().enumerate().map(|(at, (cluster, _))| {
+        let own = all.iter().skip(at).step_by(CLUSTERS.len());
+        Bars::ranged(cluster, &own.map(|(_, v)| *v).collect::<Vec<_>>())
+    });
+    Plot {
+        title: "Power at a tenth of the load over peak".into(),
+        alt: format!(
+            "Bars: power at a tenth of the highest rate over power at the knee, with its range: {}.",
+            words.join("; ")
+        ),
+        drawing: Drawing::Bars {
+            x: Axis::linear("part of the power at the knee"),
+            groups: subjects.iter().map(|s| s.app.name.clone()).collect(),
+            bars: bars.collect(),
+        },
+    }
 }
 
 fn carried(sweep: &Sweep) -> impl Iterator<Item = &Point> {

@@ -2,11 +2,13 @@
 
 use crate::experiment::Experiment;
 use crate::outcome::{Axis, Column, Comparison, Drawing, Line, Outcome, Plot, Table};
-use crate::words::times;
+use crate::range::{RANGE_NOTE, Ranged};
+use crate::words::times_range;
 use crate::world::{EvaluationError, REQUEST_BYTES, Subject, World};
+use e3_hardware::Estimate;
 use e3_model::profile::ServiceTime;
 use e3_model::{Nanos, Profile};
-use e3_perfsim::Report;
+use e3_perfsim::Sweep;
 use std::collections::BTreeMap;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -33,12 +35,15 @@ struct Row<'a> {
     app: &'a str,
     assumption: &'static str,
     bytes: u32,
-    knees: &'a [Report],
+    sweeps: &'a [Ranged<Sweep>],
 }
 
 impl Row<'_> {
-    fn ratio(&self) -> f64 {
-        self.knees[1].requests_per_joule / self.knees[0].requests_per_joule
+    fn ratio(&self) -> Estimate {
+        let joules = |s: &Sweep| s.knee.requests_per_joule;
+        self.sweeps[0].figure_of(&self.sweeps[1], |without, with| {
+            joules(with) / joules(without)
+        })
     }
 }
 
@@ -64,15 +69,15 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
             cases.push(case);
         }
     }
-    let knees: Vec<Report> = world.sweeps(&cases)?.into_iter().map(|s| s.knee).collect();
+    let sweeps = world.ranged_sweeps(&cases)?;
     let rows: Vec<Row<'_>> = sized
         .iter()
-        .zip(knees.chunks(CLUSTERS.len()))
-        .map(|((subject, _, bytes, assumption), knees)| Row {
+        .zip(sweeps.chunks(CLUSTERS.len()))
+        .map(|((subject, _, bytes, assumption), sweeps)| Row {
             app: &subject.app.name,
             assumption,
             bytes: *bytes,
-            knees,
+            sweeps,
         })
         .collect();
     let mut parameters = world.parameters();
@@ -87,6 +92,7 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
             "Service times of sizes other than 512 bytes are an assumption, not Table 1's: what is between the two lines of \
              a figure is possible. Accelerators for larger requests are contained in Table 1 at 512 bytes only."
                 .into(),
+            RANGE_NOTE.into(),
         ],
         ..EXPERIMENT.outcome()
     })
@@ -118,16 +124,20 @@ fn profiles(world: &World<'_>, bytes: u32, proportional: bool) -> Profiles {
 
 fn table(rows: &[Row<'_>]) -> Table {
     let row = |r: &Row<'_>| {
-        let most = |k: &Report| k.bottleneck.what.words().into();
+        let knee = |at: usize| &r.sweeps[at].usual.knee;
+        let most = |at: usize| knee(at).bottleneck.what.words().into();
+        let ratio = r.ratio();
         vec![
             r.app.into(),
             r.assumption.into(),
             f64::from(r.bytes).into(),
-            r.knees[0].requests_per_joule.into(),
-            r.knees[1].requests_per_joule.into(),
-            r.ratio().into(),
-            most(&r.knees[0]),
-            most(&r.knees[1]),
+            knee(0).requests_per_joule.into(),
+            knee(1).requests_per_joule.into(),
+            ratio.value.into(),
+            ratio.low.into(),
+            ratio.high.into(),
+            most(0),
+            most(1),
         ]
     };
     Table {
@@ -139,6 +149,8 @@ fn table(rows: &[Row<'_>]) -> Table {
             Column::modelled("requests/J on 3x-beefy", 0),
             Column::modelled("requests/J on 3x-type1", 0),
             Column::modelled("ratio", 2),
+            Column::modelled("lowest", 2),
+            Column::modelled("highest", 2),
             Column::given("most used on 3x-beefy"),
             Column::given("most used on 3x-type1"),
         ],
@@ -153,13 +165,13 @@ fn plot(rows: &[Row<'_>]) -> Plot {
         points: rows
             .iter()
             .filter(|r| r.assumption == name)
-            .map(|r| (f64::from(r.bytes), r.ratio()))
+            .map(|r| (f64::from(r.bytes), r.ratio().value))
             .collect(),
     });
     let words = rows.iter().map(|r| {
         format!(
             "{:.2} at {} bytes with {}",
-            r.ratio(),
+            r.ratio().value,
             r.bytes,
             r.assumption
         )
@@ -182,14 +194,14 @@ fn plot(rows: &[Row<'_>]) -> Plot {
 fn comparisons(rows: &[Row<'_>]) -> Vec<Comparison> {
     let best = |assumption: &str| {
         let own = rows.iter().filter(|r| r.assumption == assumption);
-        own.max_by(|a, b| a.ratio().total_cmp(&b.ratio()))
+        own.max_by(|a, b| a.ratio().value.total_cmp(&b.ratio().value))
     };
     let words = ASSUMPTIONS.iter().filter_map(|(name, _)| {
         let r = best(name)?;
         Some(format!(
-            "with {name}, most at {} B ({})",
+            "with {name}, most at {} B: {}",
             r.bytes,
-            times(r.ratio())
+            times_range(&r.ratio())
         ))
     });
     vec![Comparison {

@@ -130,6 +130,8 @@ pub struct Case<'a> {
     pub placer: &'static str,
     /// Switches of the simulator.
     pub options: Options,
+    /// The same seed gives the same bytes.
+    pub seed: u64,
 }
 
 /// The results of `work` for each item, in their order.
@@ -169,6 +171,7 @@ impl World<'_> {
             request_bytes: REQUEST_BYTES,
             placer,
             options: Options::default(),
+            seed: self.seed,
         }
     }
 
@@ -214,7 +217,8 @@ impl World<'_> {
 
     /// Places.
     pub fn place(&self, case: &Case<'_>) -> Result<Placement, EvaluationError> {
-        let request = Request::new(&case.subject.app, case.profiles);
+        let request = Request::new(&case.subject.app, case.profiles)
+            .with_knee_utilisation(case.options.guesses.knee_utilisation);
         let mut cluster = Cluster::new(case.topology);
         let placed = match by_name(case.placer) {
             Some(placer) => placer.place(&request, &mut cluster),
@@ -230,9 +234,14 @@ impl World<'_> {
 
     /// The curve of latency against throughput.
     pub fn sweep(&self, case: &Case<'_>) -> Result<Sweep, EvaluationError> {
+        self.sweep_within(case, self.effort())
+    }
+
+    /// The curve from runs of so many requests.
+    pub fn sweep_within(&self, case: &Case<'_>, effort: Effort) -> Result<Sweep, EvaluationError> {
         let placement = self.place(case)?;
         let input = input(case, &placement);
-        let sweep = sweep_with(&self.run(1.0, RUN_MAX), self.effort(), |run| {
+        let sweep = sweep_with(&self.run(case.seed, 1.0, RUN_MAX), effort, |run| {
             Ok(Simulator::new(&input, run)?.run(&mut NoController))
         });
         sweep.map_err(|e| refused(case, e))
@@ -247,7 +256,7 @@ impl World<'_> {
         duration: Nanos,
     ) -> Result<Report, EvaluationError> {
         let input = input(case, placement);
-        let simulator = Simulator::new(&input, self.run(rate_rps, duration));
+        let simulator = Simulator::new(&input, self.run(case.seed, rate_rps, duration));
         let simulator = simulator.map_err(|e| refused(case, e))?;
         Ok(simulator.run(&mut NoController))
     }
@@ -276,19 +285,19 @@ impl World<'_> {
         })?;
         let run = Run {
             warm_up: Nanos(duration.0 / 4 * 3),
-            ..self.run(rate_rps, duration)
+            ..self.run(case.seed, rate_rps, duration)
         };
         let simulator = Simulator::new(&input(case, placement), run);
         let simulator = simulator.map_err(|e| refused(case, e))?;
         Ok(simulator.run(&mut controller))
     }
 
-    fn run(&self, rate_rps: f64, duration: Nanos) -> Run {
+    fn run(&self, seed: u64, rate_rps: f64, duration: Nanos) -> Run {
         Run {
             load: Load::Constant(rate_rps),
             duration,
             warm_up: Nanos(duration.0 / 10),
-            seed: self.seed,
+            seed,
             samples: false,
             spans: false,
         }

@@ -43,8 +43,8 @@ pub use input::{HostPort, Input, ModelError, Options, Steering};
 pub use load::{Load, LoadError};
 pub use plane::{Arrival, DataPlane, NodeAction};
 pub use report::{
-    Bottleneck, Disruption, Energy, NodeLoad, NodeReport, Report, Resource, Sample, ServiceReport,
-    Span, Step,
+    Bottleneck, Disruption, Dropped, Energy, NodeLoad, NodeReport, Report, Resource, Sample,
+    ServiceReport, Span, Step,
 };
 pub use simulator::{Run, Simulator};
 pub use sweep::{Effort, Point, Sweep, sweep, sweep_with};

@@ -45,6 +45,7 @@ impl Simulator {
         };
         self.requests.for_each(|r| r.weight_nj = 0.0);
         self.samples.clear();
+        self.dropped.samples = 0;
         self.totals.begin = self.mark();
         self.totals.tick = self.totals.begin.clone();
     }

@@ -319,7 +319,7 @@ fn nodes(
     let mut first_thread = 0;
     for place in places.chunk_by(|a, b| a.server == b.server) {
         let in_server = place[0].in_server;
-        let watts = ServerPower::of(in_server, power)?;
+        let watts = ServerPower::of(in_server, power, &input.options.guesses)?;
         servers.push(Server {
             idle_w: watts.idle_w,
             used_from: None,

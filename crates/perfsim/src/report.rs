@@ -48,6 +48,8 @@ pub struct Report {
     pub assumptions: Vec<String>,
     /// Events that were simulated.
     pub events: u64,
+    /// What samples and spans lack.
+    pub dropped: Dropped,
     /// Samples, if they were asked for.
     #[serde(skip)]
     pub samples: Vec<Sample>,
@@ -60,6 +62,17 @@ pub struct Report {
     /// Memory of the simulation at its end, samples and spans excluded.
     #[serde(skip)]
     pub memory_bytes: usize,
+}
+
+/// Samples and spans that were asked for and not kept, since there were more than
+/// [`SAMPLES_MAX`](crate::limits::SAMPLES_MAX) and [`SPANS_MAX`](crate::limits::SPANS_MAX). The first ones are
+/// kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Dropped {
+    /// Samples.
+    pub samples: u64,
+    /// Spans.
+    pub spans: u64,
 }
 
 /// What is used most.

@@ -12,14 +12,14 @@ use crate::control::{Controller, Outcome};
 use crate::event::{Event, Kind};
 use crate::faults::Outages;
 use crate::input::{Input, ModelError};
-use crate::limits::{MESSAGES_MAX, SPANS_MAX, TICKS};
+use crate::limits::{MESSAGES_MAX, SAMPLES_MAX, SPANS_MAX, TICKS};
 use crate::load::{Arrivals, Load};
 use crate::model::Model;
 use crate::moves::Moves;
 use crate::paths::Paths;
 use crate::plane::{DataPlane, NodeAction};
 use crate::queue::Queue;
-use crate::report::{Report, Sample, Span};
+use crate::report::{Dropped, Report, Sample, Span};
 use crate::threads::Threads;
 use crate::totals::Totals;
 use e3_model::limits::SLOTS;
@@ -64,6 +64,10 @@ pub struct Simulator {
     pub(crate) totals: Totals,
     pub(crate) samples: Vec<Sample>,
     pub(crate) spans: Vec<Span>,
+    /// Samples and spans that are kept.
+    kept_max: (usize, usize),
+    /// Samples and spans beyond these bounds.
+    pub(crate) dropped: Dropped,
     /// What decides instead of the table of visits, in the full fidelity.
     pub(crate) plane: Option<Box<dyn DataPlane>>,
     pub(crate) actions: Vec<NodeAction>,
@@ -100,6 +104,8 @@ impl Simulator {
             totals: Totals::new(&model),
             samples: Vec::new(),
             spans: Vec::new(),
+            kept_max: (SAMPLES_MAX, SPANS_MAX),
+            dropped: Dropped::default(),
             plane: None,
             actions: Vec::new(),
             refused: 0,
@@ -108,6 +114,12 @@ impl Simulator {
             model,
             run,
         })
+    }
+
+    /// Keeps at most so many samples and spans, instead of the limits.
+    pub fn keep_at_most(mut self, samples: usize, spans: usize) -> Simulator {
+        self.kept_max = (samples, spans);
+        self
     }
 
     /// Runs to the end and reports.
@@ -411,19 +423,26 @@ impl Simulator {
         self.totals.latency_sum += latency as f64;
         self.totals.late += u64::from(latency > self.model.latency_max_ns);
         self.totals.request_weight_nj += request.weight_nj;
-        if self.run.samples && self.samples.len() < crate::limits::SAMPLES_MAX {
-            self.samples.push(Sample {
-                start_ns: request.start as u64,
-                latency_ns: latency,
-                joules: request.weight_nj,
-            });
+        if !self.run.samples {
+            return;
         }
+        if self.samples.len() == self.kept_max.0 {
+            self.dropped.samples += 1;
+            return;
+        }
+        self.samples.push(Sample {
+            start_ns: request.start as u64,
+            latency_ns: latency,
+            joules: request.weight_nj,
+        });
     }
 
     pub(crate) fn note(&mut self, span: Span) {
-        if self.spans.len() < SPANS_MAX {
-            self.spans.push(span);
+        if self.spans.len() == self.kept_max.1 {
+            self.dropped.spans += 1;
+            return;
         }
+        self.spans.push(span);
     }
 
     fn on_tick(&mut self, controller: &mut dyn Controller) {

@@ -51,6 +51,7 @@ impl Simulator {
             timeline: std::mem::take(&mut self.totals.timeline),
             assumptions: std::mem::take(&mut self.model.assumptions),
             events: self.events,
+            dropped: self.dropped,
             samples,
             spans: std::mem::take(&mut self.spans),
             pending_max: self.pending_max,

@@ -181,7 +181,7 @@ impl Threads {
         let cores = &self.cores[first..first + node.core_count as usize];
         let (fixed, per_core) = match node.kind {
             // It serves from its first message on.
-            NodeKind::SmartNic => (of.on_total(now), 0),
+            NodeKind::SmartNic => (of.on_total(now), of.work),
             NodeKind::Host => match model.cores[node.kind as usize].linger {
                 Some(linger) => {
                     let cores = cores.iter().map(|c| c.total(now, linger));

@@ -4,10 +4,13 @@
 mod common;
 
 use common::{Scene, at, chain, iot_ts, scene};
+use e3_hardware::guesses::{Concerns, GUESSES};
 use e3_hardware::network::{ROUND_TRIP_PCIE, ROUND_TRIP_SMARTNICS};
 use e3_model::Nanos;
 use e3_model::document::{parse_application, parse_profile, parse_topology};
-use e3_perfsim::{Controller, HostPort, Load, NodeLoad, Resource, Run, Simulator, sweep};
+use e3_perfsim::{
+    Controller, HostPort, Load, NoController, NodeLoad, Resource, Run, Simulator, sweep,
+};
 use e3_placement::limits as placement;
 use e3_power::knee::power_at;
 use e3_power::paper::table1;
@@ -143,6 +146,7 @@ fn use_and_power_agree_with_the_closed_form() {
             request_bytes: 512,
             backup_cpu_fraction: placement::BACKUP_CPU_FRACTION,
             power: &PowerModel::paper(),
+            knee_utilisation: e3_power::limits::KNEE_UTILISATION,
         },
         rate,
     )
@@ -312,4 +316,96 @@ fn a_controller_sees_the_loads_of_the_nodes() {
     assert!((mean(&watch.0[..50]) - 0.2).abs() < 0.02);
     assert!((mean(&watch.0[51..]) - 0.8).abs() < 0.04);
     assert!(report.timeline.len() >= 90);
+}
+
+/// Samples and spans that are not kept are counted, so that a file that ends early says so.
+#[test]
+fn what_is_not_kept_is_counted() {
+    let scene = iot_ts("3x-type1", "joules");
+    let run = Run {
+        samples: true,
+        spans: true,
+        ..at(10_000.0, 0.2)
+    };
+    let all = scene.run(run.clone());
+    assert_eq!((all.dropped.samples, all.dropped.spans), (0, 0));
+    let simulator = Simulator::new(&scene.input(), run).unwrap();
+    let some = simulator.keep_at_most(100, 1_000).run(&mut NoController);
+    assert_eq!((some.samples.len(), some.spans.len()), (100, 1_000));
+    assert_eq!(some.samples[..], all.samples[..100]);
+    assert_eq!(some.dropped.samples, all.samples.len() as u64 - 100);
+    assert_eq!(some.dropped.spans, all.spans.len() as u64 - 1_000);
+    assert_eq!(some.latency, all.latency);
+}
+
+/// A SmartNIC whose power follows its load draws less at a low load, and as much at the full one.
+#[test]
+fn a_smartnic_saves_at_low_load_what_the_guess_says() {
+    let watts = |part: f64, rate: f64| {
+        let knn = include_str!("../../../profiles/paper/knn.yaml");
+        let mut scene = alone("knn", knn, "smartnic");
+        scene
+            .options
+            .guesses
+            .set("smartnic_power_by_load", part)
+            .unwrap();
+        let report = scene.run(at(rate, 0.5));
+        same(
+            report.energy.requests_j + report.energy.in_flight_j,
+            report.energy.total_j,
+        );
+        let nic = report
+            .nodes
+            .iter()
+            .find(|n| n.kind == e3_model::NodeKind::SmartNic);
+        nic.map(|n| (n.watts, n.utilisation)).unwrap()
+    };
+    let rate = table1()
+        .into_iter()
+        .find(|r| r.service == "knn")
+        .unwrap()
+        .smartnic
+        .rate_rps;
+    let ((constant, _), (by_load, low)) = (watts(0.0, rate * 0.1), watts(0.5, rate * 0.1));
+    assert!((by_load / (constant * (0.5 + 0.5 * low)) - 1.0).abs() < 0.01);
+    let ((full, _), (full_by_load, _)) = (watts(0.0, rate * 1.2), watts(0.5, rate * 1.2));
+    assert!(
+        (full_by_load / full - 1.0).abs() < 0.02,
+        "{full_by_load} {full}"
+    );
+}
+
+/// What is not run again where a guess has no effect would give the same.
+#[test]
+fn a_guess_changes_nothing_where_it_has_no_effect() {
+    for topology in ["3x-beefy", "3x-type1"] {
+        let run = |guess: Option<(&str, f64)>| {
+            let mut scene = iot_ts(topology, "joules");
+            if let Some((name, value)) = guess {
+                scene.options.guesses.set(name, value).unwrap();
+            }
+            scene.run(at(5_000.0, 0.1))
+        };
+        let usual = run(None);
+        for guess in GUESSES {
+            let has_effect = match guess.concerns {
+                // Placers look at it, and the placement is the same here.
+                Concerns::Every => guess.name != "knee_utilisation",
+                Concerns::Hosts | Concerns::HyperThreading | Concerns::Backups => true,
+                Concerns::SmartNics | Concerns::Pcie => topology == "3x-type1",
+                Concerns::Racks
+                | Concerns::Roce
+                | Concerns::LinuxStack
+                | Concerns::SmallRequests
+                | Concerns::Moves
+                | Concerns::LinkFailures => false,
+            };
+            let ends = [guess.low, guess.high].map(|value| run(Some((guess.name, value))));
+            let changes = ends.iter().any(|end| *end != usual);
+            // A traffic manager holds nothing at this load.
+            if guess.name != "traffic_manager_waiting_max" {
+                assert_eq!(changes, has_effect, "{} on {topology}", guess.name);
+            }
+        }
+    }
 }

@@ -8,7 +8,7 @@
 
 use crate::cluster::Cluster;
 use crate::decision::{Decision, Level};
-use crate::fit::{Ask, check, level, load_after_fail_over};
+use crate::fit::{Ask, check, load_after_fail_over};
 use crate::limits::LOAD_GAIN_MIN;
 use crate::node_state::NodeState;
 use crate::request::Request;
@@ -33,8 +33,8 @@ pub fn better_primary(
         let node = cluster.get(id)?;
         let ask = Ask::new(service, Role::Primary, backups);
         let exceeds = check(request, cluster, ask, id).is_err();
-        let near = near.and_then(|near| Some((near, cluster.get(near)?)));
-        let level = near.map(|near| level(near, (id, node)));
+        let near = near.filter(|near| cluster.get(*near).is_some());
+        let level = near.map(|near| cluster.level(near, id));
         let late = request.cost(service, node.kind).late;
         let other_kind = is_other_kind(request, service, node.kind);
         Some((exceeds, late, level.map(reach), other_kind, level))

@@ -2,7 +2,8 @@
 //! that the caller knows (membership, outstanding requests).
 
 use crate::budget::Budgets;
-use crate::decision::Misfit;
+use crate::decision::{Level, Misfit};
+use crate::fit::level;
 use crate::index::Index;
 use crate::limits::ROUNDING;
 use crate::node_state::NodeState;
@@ -30,6 +31,8 @@ pub struct Cluster {
     model: PowerModel,
     budgets: Option<Budgets>,
     index: Index,
+    /// Whether placers see how far nodes are from each other.
+    shows_levels: bool,
     /// Nodes as they were before each change, while an attempt is made.
     undo: Option<Vec<Before>>,
 }
@@ -109,7 +112,26 @@ impl Cluster {
             servers,
             racks,
             order,
+            shows_levels: true,
             undo: None,
+        }
+    }
+
+    /// The same cluster, in which placers do not see the levels of the topology: all nodes of a kind are at
+    /// the same distance from each node, itself included, and there are no racks. Servers stay fault domains, and
+    /// power budgets stay those of racks.
+    pub fn without_levels(mut self) -> Cluster {
+        self.shows_levels = false;
+        self
+    }
+
+    /// Distance between two nodes, as placers see it.
+    pub(crate) fn level(&self, from: NodeId, to: NodeId) -> Level {
+        let (one, other) = (self.node(from), self.node(to));
+        match (self.shows_levels, other.kind) {
+            (true, _) => level((from, one), (to, other)),
+            (false, NodeKind::SmartNic) => Level::RackSmartNic,
+            (false, NodeKind::Host) => Level::RackHost,
         }
     }
 
@@ -352,9 +374,17 @@ impl Cluster {
         &self.servers[self.node(id).server]
     }
 
-    /// The part of the order of first fit that is the rack of a node.
+    /// The part of the order of first fit that is the rack of a node, as placers see it.
     pub(crate) fn rack_of(&self, id: NodeId) -> Range<usize> {
+        if !self.shows_levels {
+            return 0..self.order.len();
+        }
         self.racks[self.node(id).rack].clone()
+    }
+
+    /// Whether placers see how far nodes are from each other.
+    pub(crate) fn shows_levels(&self) -> bool {
+        self.shows_levels
     }
 
     pub(crate) fn first_fit_order(&self) -> &[NodeId] {
@@ -365,7 +395,12 @@ impl Cluster {
         &self.index
     }
 
+    /// Racks, as placers see them.
     pub(crate) fn racks(&self) -> usize {
-        self.racks.len()
+        if self.shows_levels {
+            self.racks.len()
+        } else {
+            1
+        }
     }
 }

@@ -68,6 +68,7 @@ pub fn evaluate(
         request_bytes: request.request_bytes(),
         backup_cpu_fraction: BACKUP_CPU_FRACTION,
         power: &power,
+        knee_utilisation: request.knee_utilisation(),
     })?;
     let cluster = Cluster::new(topology);
     let judged = Judged {

@@ -3,7 +3,7 @@
 
 use crate::cluster::Cluster;
 use crate::decision::Level;
-use crate::fit::{Ask, check_hard, excess, level};
+use crate::fit::{Ask, check_hard, excess};
 use crate::index::{Class, Free, Need, Visit, slack, slack_taken, standby};
 use crate::limits::ROUNDING;
 use crate::node_state::NodeState;
@@ -118,7 +118,7 @@ fn lower(best: &mut Option<Score>, score: Option<Score>) {
 
 /// Whether a node is at a distance from another.
 fn is_at(cluster: &Cluster, from: NodeId, to: NodeId, at: Level) -> bool {
-    level((from, cluster.node(from)), (to, cluster.node(to))) == at
+    cluster.level(from, to) == at
 }
 
 /// Searches some nodes one by one.
@@ -164,6 +164,12 @@ impl Find for Indexed {
         small: TooSmall<'_>,
     ) -> Option<NodeId> {
         let best = match at {
+            // All nodes are at the levels of a rack.
+            Level::SameNode | Level::SameServer | Level::FarSmartNic | Level::FarHost
+                if !cluster.shows_levels() =>
+            {
+                None
+            }
             Level::SameNode => best_of(cluster, wanted, [from].into_iter(), small),
             Level::SameServer => {
                 let server = cluster.server_of(from).iter().copied();

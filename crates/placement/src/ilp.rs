@@ -21,7 +21,6 @@ use crate::request::Request;
 use crate::shards;
 use e3_model::NodeKind;
 use e3_model::plan::Role;
-use e3_power::limits::KNEE_UTILISATION;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -106,7 +105,8 @@ impl<'a> Writer<'a> {
         let mut idle: Vec<f64> = model.servers.iter().map(|s| s.idle_w).collect();
         idle.sort_by(f64::total_cmp);
         let idle_w: f64 = idle.iter().take(replicas).sum();
-        let slowest = model.parts.iter().map(|p| p.slowest_s()).sum::<f64>() / KNEE_UTILISATION;
+        let slowest =
+            model.parts.iter().map(|p| p.slowest_s()).sum::<f64>() / model.knee_utilisation;
         let u_max = match joules {
             Some(joules) if idle_w > 0.0 => (joules / idle_w).min(slowest),
             _ => slowest,
@@ -216,7 +216,7 @@ impl<'a> Writer<'a> {
             });
             let mut terms: Vec<_> = of.map(|(_, name)| (1.0, name)).collect();
             terms.push((-(p.shards as f64), is_used.clone()));
-            let least = work.core_s / speed * MICRO / KNEE_UTILISATION;
+            let least = work.core_s / speed * MICRO / self.model.knee_utilisation;
             self.rule(&terms, "<=", 0.0);
             self.rule(&[(1.0, "u".into()), (-least, is_used.clone())], ">=", 0.0);
             self.binaries.push(is_used);
@@ -253,7 +253,7 @@ impl<'a> Writer<'a> {
             self.rule(&port, "<=", s.free.bandwidth_gbps);
         }
         let mut bound = work.clone();
-        bound.push((-KNEE_UTILISATION * s.cores_left, "u".into()));
+        bound.push((-self.model.knee_utilisation * s.cores_left, "u".into()));
         self.rule(&bound, "<=", 0.0);
         let is_used = format!("z_{site}");
         use_of.push((-(most as f64), is_used.clone()));
@@ -274,7 +274,7 @@ impl<'a> Writer<'a> {
             let w = |busy| s.watts(&self.model.power, busy);
             (w(s.busy + busy) - w(s.busy)) * factor
         };
-        let knee = KNEE_UTILISATION * s.cores_left;
+        let knee = self.model.knee_utilisation * s.cores_left;
         match s.kind {
             // Its power is concave in its work, so no point is below the chord.
             NodeKind::Host if knee > 0.0 => {

@@ -13,7 +13,7 @@ use crate::request::{Demand, Request};
 use e3_model::plan::Role;
 use e3_model::{NodeId, NodeKind, ServiceId};
 use e3_power::PowerModel;
-use e3_power::limits::{KNEE_UTILISATION, WIRE_OVERHEAD_BYTES};
+use e3_power::limits::WIRE_OVERHEAD_BYTES;
 
 const KINDS: [NodeKind; 2] = [NodeKind::Host, NodeKind::SmartNic];
 /// Service time of a service without a profile: that of a small handler. It only matters relative to
@@ -97,6 +97,8 @@ pub(crate) struct Model {
     pub(crate) sites: Vec<Site>,
     pub(crate) servers: Vec<Server>,
     pub(crate) power: PowerModel,
+    /// Use of the first resource at the knee.
+    pub(crate) knee_utilisation: f64,
     wire_bytes: f64,
 }
 
@@ -211,9 +213,10 @@ impl Model {
         servers: &[usize],
         reserved: Reserved,
     ) -> Model {
+        let knee_utilisation = request.knee_utilisation();
         let sites = servers.iter().enumerate().flat_map(|(server, index)| {
             let nodes = cluster.servers()[*index].iter();
-            nodes.map(move |id| site(cluster, *id, server, reserved))
+            nodes.map(move |id| site(cluster, *id, server, reserved, knee_utilisation))
         });
         Model {
             parts: request
@@ -224,6 +227,7 @@ impl Model {
             sites: sites.collect(),
             servers: servers.iter().map(|s| server(cluster, *s)).collect(),
             power: cluster.power().clone(),
+            knee_utilisation,
             wire_bytes: f64::from(request.request_bytes() + WIRE_OVERHEAD_BYTES),
         }
     }
@@ -254,7 +258,7 @@ impl Model {
         if bound.0 <= 0.0 {
             return None;
         }
-        let rate_rps = KNEE_UTILISATION / bound.0;
+        let rate_rps = self.knee_utilisation / bound.0;
         Some(Knee {
             rate_rps,
             joules: self.watts(counts, &use_of, rate_rps) / rate_rps,
@@ -266,7 +270,7 @@ impl Model {
     /// shard, the sum of the squares of what is beyond their use at the knee. 0 if all carry it.
     pub(crate) fn excess(&self, counts: &Counts, rate_rps: f64) -> f64 {
         let (use_of, _) = self.use_of(counts);
-        let beyond = |used: f64| (used * rate_rps - KNEE_UTILISATION).max(0.0).powi(2);
+        let beyond = |used: f64| (used * rate_rps - self.knee_utilisation).max(0.0).powi(2);
         let sites = self.sites.iter().zip(&use_of);
         let of_sites: f64 = sites.map(|(site, of)| beyond(of.worst(site))).sum();
         let stateful = (0..self.parts.len()).filter(|i| self.parts[*i].stateful);
@@ -400,9 +404,15 @@ impl Use {
     }
 }
 
-fn site(cluster: &Cluster, id: NodeId, server: usize, reserved: Reserved) -> Site {
+fn site(
+    cluster: &Cluster,
+    id: NodeId,
+    server: usize,
+    reserved: Reserved,
+    knee_utilisation: f64,
+) -> Site {
     let node = cluster.node(id);
-    let busy = node.used.cpu_cores.min(node.cores) * KNEE_UTILISATION;
+    let busy = node.used.cpu_cores.min(node.cores) * knee_utilisation;
     let mut free = Free::of(node);
     if reserved == Reserved::Memory && free != Free::NOTHING {
         free.cpu_cores = f64::INFINITY;

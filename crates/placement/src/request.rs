@@ -110,6 +110,8 @@ pub struct Request<'a> {
     visits: Vec<f64>,
     bytes: u32,
     rate_rps: f64,
+    /// Use of the first resource at the knee.
+    knee_utilisation: f64,
     /// Services breadth-first, each with the first parent that reaches it.
     walk: Vec<(ServiceId, Option<ServiceId>)>,
 }
@@ -157,8 +159,21 @@ impl<'a> Request<'a> {
             visits: ratio,
             bytes,
             rate_rps,
+            knee_utilisation: KNEE_UTILISATION,
             walk: breadth_first(app, dag.source()),
         }
+    }
+
+    /// The same with the knee at another use of the first resource than [`KNEE_UTILISATION`], above 0 and at most 1.
+    pub fn with_knee_utilisation(mut self, part: f64) -> Request<'a> {
+        assert!(part > 0.0 && part <= 1.0, "a part of a resource: {part}");
+        self.knee_utilisation = part;
+        self
+    }
+
+    /// Use of the first resource at the knee.
+    pub fn knee_utilisation(&self) -> f64 {
+        self.knee_utilisation
     }
 
     /// Messages of a service that a client's request causes.
@@ -179,7 +194,7 @@ impl<'a> Request<'a> {
         let Some(time) = time.filter(|_| self.rate_rps > 0.0) else {
             return most;
         };
-        let busy = spec.resources.cpu * f64::from(spec.shards) * KNEE_UTILISATION;
+        let busy = spec.resources.cpu * f64::from(spec.shards) * self.knee_utilisation;
         most.min(busy / (self.rate_rps * time.as_secs_f64()))
     }
 

@@ -7,7 +7,6 @@
 use crate::assignment::{self, Assignment};
 use crate::cluster::Cluster;
 use crate::decision::{Cost, Placement, Rule};
-use crate::fit::level;
 use crate::hcm::parent_shard;
 use crate::model::{Counts, Model};
 use crate::request::Request;
@@ -112,11 +111,7 @@ fn repair(model: &Model, shards: &mut [Vec<usize>], left: &mut [u16], replicas: 
 
 /// Of the sites with something left, the closest.
 fn nearest(cluster: &Cluster, model: &Model, left: &[u16], near: Option<NodeId>) -> usize {
-    let with = |id: NodeId| (id, cluster.node(id));
-    let distance = |site: &usize| {
-        let near = near?;
-        Some(level(with(near), with(model.sites[*site].id)))
-    };
+    let distance = |site: &usize| Some(cluster.level(near?, model.sites[*site].id));
     let sites = (0..left.len()).filter(|site| left[*site] > 0);
     sites.min_by_key(distance).expect("as many sites as shards")
 }
@@ -137,7 +132,9 @@ fn backups(cluster: &Cluster, model: &Model, shards: &mut [Vec<usize>], left: &m
         slots.push(site);
     }
     let apart = |shard: &[usize], slot: usize| shard.iter().all(|s| server(*s) != server(slot));
-    let far = |shard: &[usize], slot: usize| shard.iter().all(|s| rack(*s) != rack(slot));
+    let far = |shard: &[usize], slot: usize| {
+        cluster.racks() > 1 && shard.iter().all(|s| rack(*s) != rack(slot))
+    };
     let mut shard_of_slot = vec![None; slots.len()];
     for is_far in [true, false] {
         for shard in 0..shards.len() {

@@ -5,6 +5,7 @@ mod budget;
 mod common;
 mod follow;
 mod iot_ts;
+mod levels;
 mod linear;
 mod loss;
 mod properties;

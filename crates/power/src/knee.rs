@@ -9,7 +9,9 @@
 //! the sender's shards. Energy efficiency is that of the paper: rate over the power of all servers,
 //! idle included, at the knee.
 
-use crate::limits::{KNEE_UTILISATION, WIRE_OVERHEAD_BYTES};
+#[cfg(doc)]
+use crate::limits::KNEE_UTILISATION;
+use crate::limits::WIRE_OVERHEAD_BYTES;
 use crate::power::{PowerModel, UnknownSystem};
 use e3_model::plan::Role;
 use e3_model::profile::Provenance;
@@ -62,6 +64,8 @@ pub struct KneeInput<'a> {
     pub backup_cpu_fraction: f64,
     /// Power model.
     pub power: &'a PowerModel,
+    /// Use of the first resource at the knee: [`KNEE_UTILISATION`], unless it is varied.
+    pub knee_utilisation: f64,
 }
 
 /// What the model cannot do without.
@@ -192,10 +196,10 @@ struct Costs {
     worst: f64,
 }
 
-/// The knee: the highest rate at which no resource is used more than [`KNEE_UTILISATION`].
+/// The knee: the highest rate at which no resource is used more than `knee_utilisation`.
 pub fn knee(input: &KneeInput<'_>) -> Result<Knee, ModelError> {
     let costs = costs(input)?;
-    at(input, &costs, KNEE_UTILISATION / costs.worst)
+    at(input, &costs, input.knee_utilisation / costs.worst)
 }
 
 /// The cluster at a rate. Beyond what it can carry, the use is more than 1 and the power that of full

@@ -81,6 +81,7 @@ fn model<'a>(
         request_bytes: 512,
         backup_cpu_fraction: BACKUP_CPU_FRACTION,
         power,
+        knee_utilisation: KNEE_UTILISATION,
     }
 }
 

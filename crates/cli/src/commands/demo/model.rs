@@ -10,6 +10,7 @@ use e3_model::api::InstanceView;
 use e3_model::{Application, NodeId, Profile, ServiceId, ShardId, Topology};
 use e3_placement::limits::BACKUP_CPU_FRACTION;
 use e3_power::knee::knee;
+use e3_power::limits::KNEE_UTILISATION;
 use e3_power::{Bottleneck, IdleServers, Instance, Knee, KneeInput, PowerModel};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -129,6 +130,7 @@ fn modelled(
         request_bytes: load.map_or(512, |l| l.request_bytes),
         backup_cpu_fraction: BACKUP_CPU_FRACTION,
         power: &power,
+        knee_utilisation: KNEE_UTILISATION,
     })
     .map_err(|e| Failure::new(Exit::Input, format!("the knee cannot be modelled: {e}")))?;
     Ok(Modelled {

@@ -168,7 +168,8 @@ where
 
 fn bars_plot(area: &Area<'_>, x: &Axis, groups: &[String], bars: &[Bars]) -> Drawn {
     let values = bars.iter().flat_map(|b| b.values.iter().flatten().copied());
-    let xs = range(x, values);
+    let ends = bars.iter().flat_map(|b| b.ranges.iter().flatten());
+    let xs = range(x, values.chain(ends.flat_map(|(low, high)| [*low, *high])));
     let left = groups.iter().map(|g| g.chars().count()).max().unwrap_or(0) as u32;
     let ys = Groups(groups.to_vec());
     let mut chart = ChartBuilder::on(area);
@@ -223,6 +224,15 @@ where
             };
             chart.draw_series(values.map(bar))?;
         }
+        let ranges = series.ranges.iter().enumerate();
+        let ranges = ranges.filter_map(|(group, range)| Some((group as f64, (*range)?)));
+        // A range without width would look like a tick.
+        let ranges = ranges.filter(|(_, (low, high))| low < high);
+        let line = |(group, (low, high))| {
+            let middle = group + above + height / 2.0;
+            PathElement::new([(low, middle), (high, middle)], BLACK.stroke_width(1))
+        };
+        chart.draw_series(ranges.map(line))?;
     }
     Ok(())
 }
@@ -337,6 +347,7 @@ mod tests {
                 bars: vec![Bars {
                     name: "s".into(),
                     values: vec![Some(1.0), None],
+                    ranges: vec![Some((0.5, 4.0)), None],
                 }],
             },
         };
@@ -344,5 +355,7 @@ mod tests {
         assert!(text.contains("a &lt; b &amp; c") && !text.contains("a < b"));
         // One of the legend, one for the value.
         assert_eq!(text.matches("fill=\"#0072B2\"").count(), 2, "{text}");
+        // The axis holds the whole range.
+        assert!(text.contains(">4<"), "{text}");
     }
 }

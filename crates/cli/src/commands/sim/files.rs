@@ -40,7 +40,11 @@ pub fn trace(
         // The list may not end with a comma.
         text.truncate(text.trim_end().trim_end_matches(',').len());
     }
-    text.push_str("]}\n");
+    let _ = writeln!(
+        text,
+        "], \"otherData\": {{\"spansDropped\": {}}}}}",
+        report.dropped.spans
+    );
     write(path, &text)
 }
 

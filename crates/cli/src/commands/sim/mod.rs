@@ -34,8 +34,6 @@ use switches::{Changes, Orchestrate, Switches};
 const DURATION_DEFAULT: Duration = Duration::from_secs(1);
 /// Part of a run that is not measured, if nothing says otherwise.
 const WARM_UP_PART: u64 = 10;
-/// Placer that ignores where nodes are.
-const PLACER_UNAWARE: &str = "annealing";
 
 /// `e3 sim`.
 #[derive(Args, Debug, Clone)]
@@ -143,6 +141,8 @@ pub struct SimView {
     pub topology: String,
     /// Placer.
     pub placer: String,
+    /// The placer sees how far nodes are from each other.
+    pub topology_aware: bool,
     /// Instances that do not fit by their reservations.
     pub overcommitted: usize,
     /// Where the messages per request come from.
@@ -169,6 +169,8 @@ pub struct SweepView {
     pub topology: String,
     /// Placer.
     pub placer: String,
+    /// The placer sees how far nodes are from each other.
+    pub topology_aware: bool,
     /// The knee at both ends of what is plausible, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<Range>,
@@ -208,12 +210,14 @@ impl Subject {
         if let (Some(bytes), Some(load)) = (args.request_bytes, &mut app.spec.load) {
             load.request_bytes = bytes;
         }
-        let mut placer = args.placer.clone();
+        let placer = args.placer.clone();
+        let request =
+            Request::new(&app, &profiles).with_knee_utilisation(options.guesses.knee_utilisation);
+        let mut cluster = Cluster::new(&topology);
         if args.switches.no_topology_awareness {
-            placer.placer = PLACER_UNAWARE.into();
+            cluster = cluster.without_levels();
         }
-        let request = Request::new(&app, &profiles);
-        let placed = placer.place(&request, &mut Cluster::new(&topology));
+        let placed = placer.place(&request, &mut cluster);
         let (placement, _) = placed.map_err(|e| not_admitted(&text.file, &e.into()))?;
         let (visits, visits_from) = match flows::visits(&app) {
             Some(visits) => (visits, "docs/applications/flows.md"),
@@ -314,6 +318,7 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
             app: subject.app.name.clone(),
             topology: subject.topology.name.clone(),
             placer: subject.placer.placer.clone(),
+            topology_aware: !args.switches.no_topology_awareness,
             fidelity: args.fidelity,
             sweep: sweep(args.fidelity.into(), &subject.input(), &run)
                 .map_err(|e| not_simulated(&e))?,
@@ -337,6 +342,7 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
         app: subject.app.name.clone(),
         topology: subject.topology.name.clone(),
         placer: subject.placer.placer.clone(),
+        topology_aware: !args.switches.no_topology_awareness,
         overcommitted: subject.placement.overcommitted().count(),
         visits_from: subject.visits_from.clone(),
         controller,

@@ -58,8 +58,8 @@ impl Orchestrate {
 /// Mechanisms and hardware.
 #[derive(Args, Debug, Clone)]
 pub struct Switches {
-    /// Place without regard to where nodes are: by annealing
-    #[arg(long, conflicts_with = "placer")]
+    /// Hide from the placer how far nodes are from each other
+    #[arg(long)]
     pub no_topology_awareness: bool,
     /// Idle cores of hosts stay awake
     #[arg(long)]

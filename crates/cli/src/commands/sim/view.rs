@@ -16,14 +16,11 @@ const EVENTS_SHOWN: usize = 24;
 
 /// A run.
 pub fn run(view: &SimView, paint: Paint) -> String {
-    let mut text = format!(
-        "{} on {} by {}: modelled, nothing ran\n",
-        paint.bold(&view.app),
-        view.topology,
-        view.placer
-    );
+    let placer = placer(&view.placer, view.topology_aware);
+    let mut text = title(paint, &view.app, &view.topology, &placer);
     let r = &view.report;
     load(&mut text, paint, r);
+    dropped(&mut text, paint, r);
     if view.overcommitted > 0 {
         let words = format!(
             "{} instances do not fit by their reservations; see e3 place",
@@ -41,6 +38,40 @@ pub fn run(view: &SimView, paint: Paint) -> String {
     }
     nodes(&mut text, paint, r);
     text
+}
+
+fn title(paint: Paint, app: &str, topology: &str, placer: &str) -> String {
+    let app = paint.bold(app);
+    format!("{app} on {topology} by {placer}: modelled, nothing ran\n")
+}
+
+fn placer(name: &str, is_topology_aware: bool) -> String {
+    if is_topology_aware {
+        name.into()
+    } else {
+        format!("{name} without topology awareness")
+    }
+}
+
+/// Samples and spans beyond what is kept.
+fn dropped(text: &mut String, paint: Paint, r: &Report) {
+    let kept = [
+        (r.dropped.samples, r.samples.len(), "requests", "--raw"),
+        (
+            r.dropped.spans,
+            r.spans.len(),
+            "runs of messages",
+            "--trace",
+        ),
+    ];
+    for (dropped, kept, what, option) in kept.into_iter().filter(|k| k.0 > 0) {
+        let words = format!(
+            "{option} has the first {} of {} {what}",
+            count(kept as u64),
+            count(kept as u64 + dropped)
+        );
+        reading(text, &paint.yellow(&words));
+    }
 }
 
 fn load(text: &mut String, paint: Paint, r: &Report) {
@@ -234,12 +265,8 @@ fn nodes(text: &mut String, paint: Paint, r: &Report) {
 
 /// A curve.
 pub fn sweep(view: &SweepView, paint: Paint) -> String {
-    let mut text = format!(
-        "{} on {} by {}: modelled, nothing ran\n",
-        paint.bold(&view.app),
-        view.topology,
-        view.placer
-    );
+    let placer = placer(&view.placer, view.topology_aware);
+    let mut text = title(paint, &view.app, &view.topology, &placer);
     heading(&mut text, paint, "Latency against throughput", "modelled");
     let mut table = Table::new(&[
         ">OFFERED/S",
