@@ -6,7 +6,7 @@ mod show;
 
 use crate::Experiment;
 use crate::outcome::Outcome;
-use crate::world::{EvaluationError, Subject, World};
+use crate::world::{EvaluationError, World};
 use parameters::{Parameter, parameters};
 use runs::{Effects, effects};
 
@@ -22,8 +22,6 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 
 const APPS: [&str; 3] = ["nfv-fin", "rta-shm", "iot-ts"];
 const APPS_QUICK: [&str; 1] = ["rta-shm"];
-/// Applications whose runs with the orchestrator are short enough to be repeated for each parameter.
-const APPS_ORCHESTRATED: [&str; 2] = ["rta-shm", "iot-ts"];
 
 fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
     let subjects = world.among(if world.quick { &APPS_QUICK } else { &APPS });
@@ -53,11 +51,6 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
             .push("A quick run moves a few of the parameters only.".into());
     }
     Ok(outcome)
-}
-
-/// Whether an application has runs with the orchestrator.
-fn is_orchestrated(world: &World<'_>, subject: &Subject) -> bool {
-    world.named || APPS_ORCHESTRATED.contains(&subject.app.name.as_str())
 }
 
 fn not_moved(parameters: &[Parameter]) -> String {

@@ -1,8 +1,8 @@
 //! From nodes that an algorithm has chosen for all instances to decisions.
 
 use crate::cluster::Cluster;
-use crate::decision::{Cost, Decision, InstanceKey, Near, Placement, Rule};
-use crate::fit::{Ask, check, level};
+use crate::decision::{Cost, Decision, InstanceKey, Near, Placement, Rule, level};
+use crate::fit::{Ask, check};
 use crate::hcm::{instance, near};
 use crate::request::Request;
 use e3_model::plan::Role;

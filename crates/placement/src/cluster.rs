@@ -2,8 +2,7 @@
 //! that the caller knows (membership, outstanding requests).
 
 use crate::budget::Budgets;
-use crate::decision::{Level, Misfit};
-use crate::fit::level;
+use crate::decision::{Level, Misfit, level};
 use crate::index::Index;
 use crate::limits::ROUNDING;
 use crate::node_state::NodeState;

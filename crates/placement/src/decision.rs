@@ -2,6 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::limits::OUTSTANDING_PER_CORE_MAX;
+use crate::node_state::NodeState;
 use crate::request::{Preference, Request};
 use e3_model::plan::Role;
 use e3_model::{Bytes, Nanos, NodeId, NodeKind, ServiceId, ShardId};
@@ -427,5 +428,25 @@ impl fmt::Display for Explanation<'_> {
             write!(f, "; OVERCOMMITTED: {why}")?;
         }
         Ok(())
+    }
+}
+
+/// Distance between two nodes.
+pub(crate) fn level(from: (NodeId, &NodeState), to: (NodeId, &NodeState)) -> Level {
+    let smartnic = to.1.kind == NodeKind::SmartNic;
+    if from.0 == to.0 {
+        Level::SameNode
+    } else if from.1.server == to.1.server {
+        Level::SameServer
+    } else if from.1.rack == to.1.rack {
+        if smartnic {
+            Level::RackSmartNic
+        } else {
+            Level::RackHost
+        }
+    } else if smartnic {
+        Level::FarSmartNic
+    } else {
+        Level::FarHost
     }
 }

@@ -1,8 +1,7 @@
 //! How good a placement is: one measure for all placers. All of it is modelled.
 
 use crate::cluster::Cluster;
-use crate::decision::{Level, Placement};
-use crate::fit::level;
+use crate::decision::{Level, Placement, level};
 use crate::limits::{
     BACKUP_CPU_FRACTION, ROUND_TRIP_HOSTS_US, ROUND_TRIP_PCIE, ROUND_TRIP_SMARTNICS,
 };

@@ -1,7 +1,7 @@
 //! Whether a node can hold one more instance.
 
 use crate::cluster::Cluster;
-use crate::decision::{Level, Misfit};
+use crate::decision::Misfit;
 use crate::find::Wanted;
 use crate::index::Need;
 use crate::limits::ROUNDING;
@@ -227,24 +227,4 @@ pub(crate) fn load_after_fail_over(
 ) -> f64 {
     let full = request.demand(service, Role::Primary, node.kind);
     (node.used.cpu_cores + node.standby_cpu_cores + full.cpu_cores) / node.cores
-}
-
-/// Distance between two nodes.
-pub(crate) fn level(from: (NodeId, &NodeState), to: (NodeId, &NodeState)) -> Level {
-    let smartnic = to.1.kind == NodeKind::SmartNic;
-    if from.0 == to.0 {
-        Level::SameNode
-    } else if from.1.server == to.1.server {
-        Level::SameServer
-    } else if from.1.rack == to.1.rack {
-        if smartnic {
-            Level::RackSmartNic
-        } else {
-            Level::RackHost
-        }
-    } else if smartnic {
-        Level::FarSmartNic
-    } else {
-        Level::FarHost
-    }
 }

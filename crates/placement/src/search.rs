@@ -1,9 +1,9 @@
 //! The search for one instance's node, shared by the placers and by the moves of running instances.
 
 use crate::cluster::Cluster;
-use crate::decision::{Decision, InstanceKey, Level, Misfit, Near, PlaceError, Rule};
+use crate::decision::{Decision, InstanceKey, Level, Misfit, Near, PlaceError, Rule, level};
 use crate::find::{Find, Indexed, Wanted};
-use crate::fit::{Ask, Kinds, check, level, wanted};
+use crate::fit::{Ask, Kinds, check, wanted};
 use crate::index::Need;
 use crate::limits::REJECTED_MAX;
 use crate::request::Request;

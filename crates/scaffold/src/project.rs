@@ -27,7 +27,7 @@ macro_rules! sdk {
 }
 
 /// The SDK for Rust, file by file.
-const SDK: [(&str, &str); 28] = sdk![
+const SDK: [(&str, &str); 26] = sdk![
     "accel.rs",
     "accel_portable.rs",
     "answer.rs",
@@ -47,8 +47,6 @@ const SDK: [(&str, &str); 28] = sdk![
     "sys_wasm_raw.rs",
     "testing.rs",
     "testing_calls.rs",
-    "testing_collections.rs",
-    "testing_host.rs",
     "testing_outbound.rs",
     "timers.rs",
     "topic.rs",

@@ -53,10 +53,6 @@ pub mod testing;
 #[cfg(not(target_arch = "wasm32"))]
 mod testing_calls;
 #[cfg(not(target_arch = "wasm32"))]
-mod testing_collections;
-#[cfg(not(target_arch = "wasm32"))]
-mod testing_host;
-#[cfg(not(target_arch = "wasm32"))]
 mod testing_outbound;
 pub mod timers;
 mod topic;

@@ -1,11 +1,13 @@
 //! The runs: each headline needs some curves, and one a pair of runs with the orchestrator off and on.
 
-use super::is_orchestrated;
 use super::parameters::Parameter;
 use crate::clusters::{self, CLUSTERS};
 use crate::world::{Case, EvaluationError, Subject, World, map};
 use crate::{orchestrator, placement, power};
 use e3_perfsim::{Effort, Report, Sweep};
+
+/// Applications whose runs with the orchestrator are short enough to be repeated for each parameter.
+const APPS_ORCHESTRATED: [&str; 2] = ["rta-shm", "iot-ts"];
 
 /// The curves of an application: without and with SmartNICs, by hcm and by joules, and the five clusters.
 const BEEFY: usize = 0;
@@ -177,4 +179,9 @@ fn headlines(results: &Results) -> Headlines {
         results.orchestrated,
         results.curves[TYPE1].as_ref().map(power::proportionality),
     ]
+}
+
+/// Whether an application has runs with the orchestrator.
+fn is_orchestrated(world: &World<'_>, subject: &Subject) -> bool {
+    world.named || APPS_ORCHESTRATED.contains(&subject.app.name.as_str())
 }
