@@ -6,6 +6,7 @@
 //! `view.rs`. A process that is certainly gone has lost its copies; a shard whose last copy is lost that
 //! way begins empty, which is counted. Design: docs/design/009.
 
+use crate::choice::Question;
 use crate::command::{Applied, Command, CommandError};
 use crate::deliberate::{self, Fault};
 use crate::reach::Ways;
@@ -382,20 +383,24 @@ impl Control {
         if !app.is_orphan(shard) {
             return;
         }
-        let request = Request::new(&app.plan.app, &app.profiles);
-        let parents = self.primaries_of_parent(id, &request, shard.service);
-        let (service, number) = (shard.service, shard.shard);
-        let found = self.try_resources(|cluster| {
-            Control::leave_out(cluster, ways, |n| ways.is_isolated(n));
-            pick_primary(&request, cluster, service, number, &parents, &[])
+        let key = app.plan.key(shard);
+        let chosen = self.choose(Question::Restart(key), |control| {
+            let app = &control.apps[&id];
+            let request = Request::new(&app.plan.app, &app.profiles);
+            let parents = control.primaries_of_parent(id, &request, key.service);
+            let found = control.try_resources(|cluster| {
+                Control::leave_out(cluster, ways, |n| ways.is_isolated(n));
+                pick_primary(&request, cluster, key.service, key.shard, &parents, &[])
+            });
+            Some((key, None, found.ok()?.node))
         });
-        let Ok(decision) = found else { return };
+        let Some((.., node)) = chosen else { return };
         let app = self.apps.get_mut(&id).expect("just seen");
         let shard = &mut app.plan.shards[at];
         app.orphans.remove(&shard.id());
         shard.view += 1;
         // Nobody is left who could have granted a lease, and a stateless one needs none.
-        take_over(shard, decision.node, true);
+        take_over(shard, node, true);
     }
 
     /// Primaries of the first service that sends to this one.
@@ -435,17 +440,21 @@ impl Control {
             if !service.stateful || is_left || complete || !served || !is_settled {
                 return;
             }
-            let request = Request::new(&app.plan.app, &app.profiles);
-            let primary = shard.primary;
-            let is_off = |n| ways.is_isolated(n) || ways.are_cut(primary, n);
-            let found = self.try_resources(|cluster| {
-                Control::leave_out(cluster, ways, is_off);
-                pick_backup(&request, cluster, shard.service, shard.shard, &replicas)
+            let (key, primary) = (app.plan.key(shard), shard.primary);
+            let chosen = self.choose(Question::Copy(key), |control| {
+                let app = &control.apps[&id];
+                let request = Request::new(&app.plan.app, &app.profiles);
+                let is_off = |n| ways.is_isolated(n) || ways.are_cut(primary, n);
+                let found = control.try_resources(|cluster| {
+                    Control::leave_out(cluster, ways, is_off);
+                    pick_backup(&request, cluster, key.service, key.shard, &replicas)
+                });
+                Some((key, None, found.ok()?.node))
             });
             // Without a free fault domain the shard waits for a node to join.
-            let Ok(decision) = found else { return };
+            let Some((.., node)) = chosen else { return };
             let shard = &mut self.apps.get_mut(&id).expect("just seen").plan.shards[at];
-            shard.joining.push(decision.node);
+            shard.joining.push(node);
             shard.view += 1;
         }
     }

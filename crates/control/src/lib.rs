@@ -7,6 +7,7 @@
 
 mod access;
 mod backup;
+mod choice;
 mod command;
 mod concern;
 mod credentials;
@@ -39,12 +40,14 @@ mod reshard;
 mod returned;
 mod scale;
 mod settle;
+mod sharding;
 mod state;
 mod table;
 mod update;
 mod validate;
 mod view;
 
+pub use choice::{Choice, Purpose};
 pub use command::{Applied, Command, CommandError, Genesis, Placed};
 pub use credentials::{ApiToken, SecretState, Secrets};
 pub use cut::Backup;
@@ -58,5 +61,6 @@ pub use orchestrator::{InstanceLoad, MeterReading, NodeLoad, Orchestrator};
 pub use plans::{Interest, PlanAnswer, PlanRequest, Plans};
 pub use probation::{Probation, Seen};
 pub use reshard::Resharding;
+pub use sharding::Shards;
 pub use state::{AppState, Control, Loss, Member, RolledBack};
 pub use table::{Chunked, Table};

@@ -1,5 +1,6 @@
 //! The controller's state and how commands change it.
 
+use crate::choice::{Choice, Choices};
 use crate::command::{Applied, Command, CommandError, Deployment, Placed};
 use crate::credentials::{ApiToken, Secrets};
 use crate::cut::Backup;
@@ -76,6 +77,8 @@ pub struct Control {
     pub(crate) now: Timestamp,
     #[serde(skip)]
     pub(crate) index: IndexCell,
+    #[serde(skip)]
+    pub(crate) choices: Choices,
 }
 
 /// A node that has joined.
@@ -262,6 +265,7 @@ impl Control {
             next_move: 1,
             now: Timestamp::ZERO,
             index: IndexCell::default(),
+            choices: Choices::default(),
         }
     }
 
@@ -275,6 +279,53 @@ impl Control {
 
     /// Applies a command. An error leaves the state as it was.
     pub fn apply(&mut self, command: &Command) -> Result<Applied, CommandError> {
+        if let Command::With { choices, command } = command {
+            return self.apply_with(choices, command);
+        }
+        self.apply_choosing(command).map(|(applied, _)| applied)
+    }
+
+    /// The same; also the nodes that it chose, so that they are logged with the command.
+    pub fn apply_choosing(
+        &mut self,
+        command: &Command,
+    ) -> Result<(Applied, Vec<Choice>), CommandError> {
+        assert!(!matches!(command, Command::With { .. }), "it has chosen");
+        self.choices.begin(None);
+        let applied = self.apply_here(command);
+        let (made, _) = self.choices.end();
+        Ok((applied?, made))
+    }
+
+    /// A command as it is logged. It must be asked before the command is applied which format that is.
+    pub fn logged(format: Format, command: Command, choices: Vec<Choice>) -> Command {
+        if choices.is_empty() || format < Format::CHOICES {
+            return command;
+        }
+        let command = Box::new(command);
+        Command::With { choices, command }
+    }
+
+    /// Applies a command of the log, which chooses what it chose.
+    fn apply_with(
+        &mut self,
+        choices: &[Choice],
+        command: &Command,
+    ) -> Result<Applied, CommandError> {
+        let before = self.clone();
+        self.choices.begin(Some(choices));
+        let applied = self.apply_here(command);
+        match self.choices.end().1 {
+            0 => applied,
+            left => {
+                *self = before;
+                let of = choices.len();
+                Err(CommandError::Choices { left, of })
+            }
+        }
+    }
+
+    pub(crate) fn apply_here(&mut self, command: &Command) -> Result<Applied, CommandError> {
         if let Command::At { at, command } = command {
             return self.apply_at(*at, command);
         }
@@ -372,6 +423,8 @@ impl Control {
             Command::RetireSecret { app, name } => self.retire_secret(app, name)?,
             Command::DeleteSecret { app, name } => self.delete_secret(app, name)?,
             Command::At { at, command } => self.apply_at(*at, command)?,
+            // It is never within another command.
+            Command::With { .. } => Applied::Nothing,
             Command::SetOrchestrator { settings, at } => self.set_orchestrator(settings, *at)?,
             Command::SetPowerCap { domain, cap_w } => self.set_power_cap(domain, *cap_w)?,
             Command::Orchestrate(decided) => self.orchestrate(decided)?,

@@ -1,12 +1,10 @@
 //! The servers that placers of whole applications consider.
 
 use crate::cluster::Cluster;
+use crate::limits::CANDIDATES_MAX;
 use crate::request::{Demand, Request};
 use e3_model::ServiceId;
 use e3_model::application::Pin;
-
-/// Servers that are considered, unless the replicas need more.
-const SERVERS_MAX: usize = 16;
 
 /// Servers in the order in which they would be used.
 pub(crate) fn servers(request: &Request<'_>, cluster: &Cluster) -> Vec<usize> {
@@ -24,9 +22,9 @@ pub(crate) fn servers(request: &Request<'_>, cluster: &Cluster) -> Vec<usize> {
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
     };
     // Awake servers and as many sleeping ones: more would not be used.
-    if ranked.len() > 4 * SERVERS_MAX {
-        ranked.select_nth_unstable_by(4 * SERVERS_MAX, by_rank);
-        ranked.truncate(4 * SERVERS_MAX);
+    if ranked.len() > 4 * CANDIDATES_MAX {
+        ranked.select_nth_unstable_by(4 * CANDIDATES_MAX, by_rank);
+        ranked.truncate(4 * CANDIDATES_MAX);
     }
     ranked.sort_unstable_by(by_rank);
     let ranked: Vec<usize> = ranked.into_iter().map(|(_, _, index)| index).collect();
@@ -47,7 +45,7 @@ pub(crate) fn servers(request: &Request<'_>, cluster: &Cluster) -> Vec<usize> {
         servers.retain(|s| *s != server);
         servers.insert(0, server);
     }
-    servers.truncate(SERVERS_MAX.max(needed));
+    servers.truncate(CANDIDATES_MAX.max(needed));
     servers
 }
 
