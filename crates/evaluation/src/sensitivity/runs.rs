@@ -126,7 +126,8 @@ pub(super) fn effects<'a>(
     let found = map(world.pool, &jobs, |(at, end, curve)| {
         let change = parameters[*at].ends[*end];
         match curve {
-            Some(curve) => self::curve(world, &change.of(&cases[*curve])).map(Found::Curve),
+            Some(curve) => self::curve(world, &change.of(&cases[*curve]))
+                .map(|sweep| Found::Curve(sweep.map(Box::new))),
             None => gain(&change.of(&nicfirst)).map(Found::Gain),
         }
     });
@@ -134,7 +135,9 @@ pub(super) fn effects<'a>(
     for ((at, end, curve), found) in jobs.iter().zip(found) {
         let results = &mut ends[*at][*end];
         match (found?, curve) {
-            (Found::Curve(sweep), Some(curve)) => results.curves[*curve] = sweep,
+            (Found::Curve(sweep), Some(curve)) => {
+                results.curves[*curve] = sweep.map(|sweep| *sweep)
+            }
             (Found::Gain(gain), _) => results.orchestrated = Some(gain),
             (Found::Curve(_), None) => {}
         }
@@ -149,8 +152,11 @@ pub(super) fn effects<'a>(
     })
 }
 
+/// What came of the runs with one parameter at one end of its range.
 enum Found {
-    Curve(Option<Sweep>),
+    /// Latency by load; none if the application cannot be placed.
+    Curve(Option<Box<Sweep>>),
+    /// Of the orchestrator.
     Gain(f64),
 }
 
