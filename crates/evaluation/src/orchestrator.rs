@@ -34,8 +34,9 @@ const RANGED_RPS_MAX: f64 = 1e5;
 /// How long a SmartNIC rests after a decision. The default of 15 s would need runs of many minutes to show as many
 /// decisions.
 const COOLDOWN_S: u32 = 2;
-/// Twenty of these rests.
+/// Twenty of these rests, twelve in a quick run.
 const DURATION: Nanos = Nanos::from_secs(20 * COOLDOWN_S as u64);
+const DURATION_QUICK: Nanos = Nanos::from_secs(12 * COOLDOWN_S as u64);
 const MODES: [OrchestratorMode; 2] = [OrchestratorMode::Off, OrchestratorMode::On];
 
 /// A run.
@@ -44,6 +45,7 @@ struct Job<'a> {
     placement: &'a Placement,
     rate_rps: f64,
     mode: OrchestratorMode,
+    duration: Nanos,
 }
 
 /// Both runs of an application at a rate.
@@ -83,6 +85,7 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
                 placement,
                 rate_rps,
                 mode,
+                duration: duration(world),
             }));
         }
     }
@@ -107,7 +110,7 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
         ("placer", PLACER.to_string()),
         (
             "simulated time",
-            format!("{} s", DURATION.0 / 1_000_000_000),
+            format!("{} s", duration(world).0 / 1_000_000_000),
         ),
         (
             "rest of a SmartNIC after a decision",
@@ -143,6 +146,14 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
     Ok(outcome)
 }
 
+fn duration(world: &World<'_>) -> Nanos {
+    if world.quick {
+        DURATION_QUICK
+    } else {
+        DURATION
+    }
+}
+
 impl Job<'_> {
     fn run(&self, world: &World<'_>) -> Result<Report, EvaluationError> {
         let settings = OrchestratorSettings {
@@ -154,7 +165,7 @@ impl Job<'_> {
             &self.case,
             self.placement,
             self.rate_rps,
-            DURATION,
+            self.duration,
             settings,
         )
     }
@@ -174,7 +185,7 @@ fn gain(off: &Report, on: &Report) -> f64 {
     on.achieved_rps / off.achieved_rps
 }
 
-/// The gain of an application at a rate, from one pair of runs: for the experiment `sensitivity`.
+/// The gain of an application at a rate, from one pair of short runs: for the experiment `sensitivity`.
 pub(crate) fn gain_once(
     world: &World<'_>,
     case: &Case<'_>,
@@ -187,6 +198,7 @@ pub(crate) fn gain_once(
             placement: &placement,
             rate_rps,
             mode,
+            duration: DURATION_QUICK,
         };
         job.run(world)
     };

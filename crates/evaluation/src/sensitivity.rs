@@ -44,25 +44,30 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
         }
     }
     show::all(&mut outcome, &parameters, &effects?);
-    outcome.notes.push(not_moved(&parameters));
+    outcome.notes.push(
+        "Each parameter moves alone. One that has no effect on a run, such as those of SmartNICs on a cluster without, \
+         is not run again there. A change that is no larger than that by chance means nothing."
+            .into(),
+    );
+    outcome.notes.extend(not_moved(&parameters));
     if world.quick {
-        outcome
-            .notes
-            .push("A quick run moves a few of the parameters only.".into());
+        let note = "A quick run moves a few of the parameters only, and for the orchestrator those of moves.";
+        outcome.notes.push(note.into());
     }
     Ok(outcome)
 }
 
-fn not_moved(parameters: &[Parameter]) -> String {
+fn not_moved(parameters: &[Parameter]) -> Option<String> {
     let names = parameters
         .iter()
         .filter(|p| !p.is_in_play())
         .map(|p| p.name);
     let names: Vec<&str> = names.collect();
-    format!(
-        "Each parameter moves alone. One that has no effect on a run, such as those of SmartNICs on a cluster without, \
-         is not run again there. No headline depends on {}: they concern several racks, RoCE, Linux sockets, requests \
-         smaller than those of the profiles, and links that fail.",
-        names.join(", ")
-    )
+    (!names.is_empty()).then(|| {
+        format!(
+            "No headline depends on {}: they concern several racks, RoCE, Linux sockets, requests smaller than those of \
+             the profiles, and links that fail.",
+            names.join(", ")
+        )
+    })
 }

@@ -33,6 +33,27 @@ spec:
     - {from: b, to: c}
 ";
 
+/// Fan-out and fan-in: a stateless and a stateful service between two others. The last one gets a message from each.
+const DIAMOND: &str = "
+apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata: {name: diamond}
+spec:
+  objective: {latency: 5s}
+  ingress: a
+  load: {rateRps: 1000, requestBytes: 512}
+  services:
+    - {name: a, module: m, profile: a, stateful: true, shards: 4, replicas: 2, resources: {cpu: 0.1, memory: 1Mi}, collections: [{name: c, kind: counter}]}
+    - {name: b, module: m, profile: b, shards: 4, resources: {cpu: 0.1, memory: 1Mi}}
+    - {name: c, module: m, profile: c, stateful: true, shards: 8, replicas: 2, resources: {cpu: 0.1, memory: 1Mi}, collections: [{name: c, kind: hash-map}]}
+    - {name: d, module: m, profile: a, stateful: true, shards: 8, replicas: 2, resources: {cpu: 0.1, memory: 1Mi}, collections: [{name: c, kind: hash-map}]}
+  channels:
+    - {from: a, to: b}
+    - {from: a, to: c}
+    - {from: b, to: d}
+    - {from: c, to: d}
+";
+
 fn profile(name: &str, us: f64) -> (String, Profile) {
     let text = format!(
         "apiVersion: e3.dev/v1alpha1\nkind: Profile\nmetadata: {{name: {name}}}\nspec:\n  provenance: modelled\n  source: test\n  writeBytes: 64\n  nodes:\n    host: {{serviceTime: [{{bytes: 512, time: {us}us}}], variation: 0.5, activePowerW: 20, activeCores: 1}}\n    smartnic: {{serviceTime: [{{bytes: 512, time: {}us}}], variation: 0.5, activePowerW: 20, activeCores: 1}}\n",
@@ -64,6 +85,11 @@ fn chain(topology: &str) -> Scene {
     scene(CHAIN, topology, profiles.into(), &[1.0, 1.0, 1.0])
 }
 
+fn diamond(topology: &str) -> Scene {
+    let profiles = [profile("a", 20.0), profile("b", 50.0), profile("c", 30.0)];
+    scene(DIAMOND, topology, profiles.into(), &[1.0, 1.0, 1.0, 2.0])
+}
+
 fn thermostats() -> Scene {
     let texts = [
         include_str!("../../../profiles/paper/apigw.yaml"),
@@ -84,9 +110,15 @@ fn thermostats() -> Scene {
 
 const BEEFY: &str = include_str!("../../../topologies/3x-beefy.yaml");
 const TYPE1: &str = include_str!("../../../topologies/3x-type1.yaml");
+/// Two servers with four SmartNICs each: ECMP over ports, and SmartNICs of one server.
+const TYPE2: &str = include_str!("../../../topologies/2x-type2.yaml");
 
 impl Scene {
     fn run(&self, fidelity: Fidelity, rate_rps: f64, requests: f64) -> Report {
+        self.run_seeded(fidelity, rate_rps, requests, 1)
+    }
+
+    fn run_seeded(&self, fidelity: Fidelity, rate_rps: f64, requests: f64, seed: u64) -> Report {
         let input = Input {
             app: &self.app,
             profiles: &self.profiles,
@@ -101,7 +133,7 @@ impl Scene {
             load: Load::Constant(rate_rps),
             duration,
             warm_up: Nanos(duration.0 / 10),
-            seed: 1,
+            seed,
             samples: false,
             spans: false,
         };
@@ -122,54 +154,107 @@ fn near(what: &str, fast: f64, full: f64) {
 }
 
 /// The rate with the highest throughput over mean latency: that of the least-squares parabola through the points, on
-/// logarithmic scales, whose rates are as far apart to the left as to the right of the middle one.
-fn knee(scene: &Scene, fidelity: Fidelity, middle_rps: f64) -> f64 {
+/// logarithmic scales. Each rate is `factor` times the one before, the highest below the capacity.
+fn knee(scene: &Scene, fidelity: Fidelity, middle_rps: f64, factor: f64) -> f64 {
     let steps = [-2.0, -1.0, 0.0, 1.0, 2.0];
     let (mut linear, mut square) = (0.0, 0.0);
     for step in steps {
-        let rate = middle_rps * f64::powf(1.12, step);
-        let report = scene.run(fidelity, rate, 10_000.0);
-        let power = (report.achieved_rps / report.latency.avg_us).ln();
+        let rate = middle_rps * f64::powf(factor, step);
+        let power = |seed| {
+            let report = scene.run_seeded(fidelity, rate, 10_000.0, seed);
+            (report.achieved_rps / report.latency.avg_us).ln()
+        };
+        let power = (1..=SEEDS).map(power).sum::<f64>() / SEEDS as f64;
         // Orthogonal polynomials on five points.
         linear += power * step / 10.0;
         square += power * (step * step - 2.0) / 14.0;
     }
     assert!(square < 0.0, "throughput over latency has a maximum");
-    middle_rps * f64::powf(1.12, -linear / (2.0 * square))
+    middle_rps * f64::powf(factor, -linear / (2.0 * square))
+}
+
+/// Seeds whose mean is compared: above half of the capacity the tail of one run differs by several percent from seed to
+/// seed in either fidelity.
+const SEEDS: u64 = 3;
+
+/// Median, 99th percentile and joules of both fidelities at a rate, as means over the seeds.
+#[track_caller]
+fn agree(name: &str, scene: &Scene, rate_rps: f64, requests: f64) {
+    let means = |fidelity: Fidelity| {
+        let mut sums = [0.0; 3];
+        for seed in 1..=SEEDS {
+            let report = scene.run_seeded(fidelity, rate_rps, requests, seed);
+            assert!(!report.saturated, "{name} at {rate_rps}/s, seed {seed}");
+            let latency = report.latency;
+            let of = [
+                latency.p50_us,
+                latency.p99_us,
+                report.joules_per_request.unwrap(),
+            ];
+            sums.iter_mut()
+                .zip(of)
+                .for_each(|(sum, value)| *sum += value);
+        }
+        sums.map(|sum| sum / SEEDS as f64)
+    };
+    let (fast, full) = (means(Fidelity::Fast), means(Fidelity::Full));
+    let figures = ["p50", "p99", "joules"].iter().zip(fast.iter().zip(full));
+    for (figure, (fast, full)) in figures {
+        println!(
+            "{name} at {rate_rps}/s, {figure}: {:+.1} %",
+            (fast / full - 1.0) * 100.0
+        );
+        near(&format!("{name} at {rate_rps}/s, {figure}"), *fast, full);
+    }
 }
 
 #[test]
-fn both_fidelities_agree_on_a_chain_with_backups() {
-    for (topology, name) in [(BEEFY, "hosts"), (TYPE1, "hosts and SmartNICs")] {
-        let scene = chain(topology);
-        for rate in [8_000.0, 24_000.0] {
-            let run = |fidelity| scene.run(fidelity, rate, 40_000.0);
-            let (fast, full) = (run(Fidelity::Fast), run(Fidelity::Full));
-            let what = |figure: &str| format!("{name} at {rate}/s, {figure}");
-            near(&what("p50"), fast.latency.p50_us, full.latency.p50_us);
-            near(&what("p99"), fast.latency.p99_us, full.latency.p99_us);
-            let joules = |r: &Report| r.joules_per_request.unwrap();
-            near(&what("joules"), joules(&fast), joules(&full));
-            assert!(!fast.saturated && !full.saturated, "{name} at {rate}/s");
-        }
+fn both_fidelities_agree_on_a_chain_on_hosts() {
+    for rate in [8_000.0, 24_000.0, 50_000.0] {
+        agree("chain on hosts", &chain(BEEFY), rate, 40_000.0);
+    }
+}
+
+#[test]
+fn both_fidelities_agree_on_a_chain_on_hosts_and_smartnics() {
+    for rate in [8_000.0, 24_000.0, 32_000.0] {
+        agree("chain on 3x-type1", &chain(TYPE1), rate, 40_000.0);
+    }
+}
+
+#[test]
+fn both_fidelities_agree_on_a_diamond() {
+    for rate in [8_000.0, 24_000.0] {
+        agree("diamond on hosts", &diamond(BEEFY), rate, 40_000.0);
+        agree("diamond on 3x-type1", &diamond(TYPE1), rate, 40_000.0);
+        agree("diamond on 2x-type2", &diamond(TYPE2), rate, 40_000.0);
     }
 }
 
 #[test]
 fn both_fidelities_find_the_same_knee() {
-    let scene = chain(BEEFY);
-    let of = |fidelity| knee(&scene, fidelity, 65_000.0);
-    near("knee", of(Fidelity::Fast), of(Fidelity::Full));
+    for (topology, name, middle_rps, factor) in [
+        (BEEFY, "hosts", 65_000.0, 1.12),
+        (TYPE1, "3x-type1", 45_000.0, 1.08),
+    ] {
+        let scene = chain(topology);
+        let of = |fidelity| knee(&scene, fidelity, middle_rps, factor);
+        near(
+            &format!("knee on {name}"),
+            of(Fidelity::Fast),
+            of(Fidelity::Full),
+        );
+    }
 }
 
 #[test]
 fn both_fidelities_agree_on_the_thermostats() {
     let scene = thermostats();
+    for rate in [10_000.0, 20_000.0] {
+        agree("iot-ts on 3x-type1", &scene, rate, 60_000.0);
+    }
     let run = |fidelity| scene.run(fidelity, 20_000.0, 10_000.0);
     let (fast, full) = (run(Fidelity::Fast), run(Fidelity::Full));
-    near("p50", fast.latency.p50_us, full.latency.p50_us);
-    let joules = |r: &Report| r.joules_per_request.unwrap();
-    near("joules", joules(&fast), joules(&full));
     let handled = |r: &Report| {
         r.services
             .iter()

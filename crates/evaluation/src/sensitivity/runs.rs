@@ -132,6 +132,12 @@ pub(super) fn effects<'a>(
         }
     });
     let mut ends = vec![[usual.clone(), usual.clone()]; parameters.len()];
+    for (parameter, ends) in parameters.iter().zip(&mut ends) {
+        if parameter.matters(&nicfirst, true) {
+            // Of the run with the change, or not known.
+            ends.iter_mut().for_each(|end| end.orchestrated = None);
+        }
+    }
     for ((at, end, curve), found) in jobs.iter().zip(found) {
         let results = &mut ends[*at][*end];
         match (found?, curve) {
