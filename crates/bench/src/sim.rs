@@ -17,10 +17,10 @@ The performance simulator in this process, on one core: the thermostat applicati
 rack), with as many shards for each three servers as its manifest has, spread over all servers, under 2,000 requests/s a
 server. Events/s are compared with the hold model of a bare binary heap (take the first event, add one at a random later
 time) with as many pending events, in alternating rounds. Memory is that of the simulation's tables, queues and messages,
-over the instances. The second is one of simulated time, placement excluded; it has no value if the cluster could not carry the load. The errors of the twin are those of `e3 twin iot-ts`:
-the application in processes on one core of this machine, against a prediction from services alone; of the knee, and
-the largest of the median latency at loads up to 70 % of it. The last figure is the time of `e3 eval all` on all cores of
-this machine.";
+over the instances. The second is one of simulated time, placement excluded; it has no value if the cluster could not
+carry the load. The errors of the twin are those of `e3 twin iot-ts`: the application in processes on one core of this
+machine, against a prediction from services alone; of the knee, and the largest of the median latency at loads up to
+70 % of it. The last figure is the time of `e3 eval all` on all cores of this machine.";
 
 /// Part of the rate of a bare heap.
 const VS_HEAP_AIM: f64 = 0.4;

@@ -23,14 +23,21 @@ impl Idle {
 
     /// Yields the core; false if the loop should sleep.
     pub(crate) fn yields(&mut self) -> bool {
+        self.yields_by(|| {
+            let begun = Instant::now();
+            thread::yield_now();
+            begun.elapsed() >= YIELD_MIN
+        })
+    }
+
+    /// The same; `others_ran` yields, and says whether another thread ran meanwhile.
+    fn yields_by(&mut self, others_ran: impl FnOnce() -> bool) -> bool {
         if self.yields >= YIELDS_MAX {
             self.yields = 0;
             return false;
         }
         self.yields += 1;
-        let begun = Instant::now();
-        thread::yield_now();
-        begun.elapsed() >= YIELD_MIN
+        others_ran()
     }
 }
 
@@ -41,10 +48,16 @@ mod tests {
     #[test]
     fn a_loop_without_work_sleeps_after_some_yields() {
         let mut idle = Idle::default();
-        for _ in 0..3 {
-            let yields = (0..).take_while(|_| idle.yields()).count();
-            assert!(yields <= YIELDS_MAX as usize);
-            idle.on_work();
-        }
+        let in_a_row = |idle: &mut Idle| (0..).take_while(|_| idle.yields_by(|| true)).count();
+        assert_eq!(in_a_row(&mut idle), YIELDS_MAX as usize);
+        // As many follow on work, whatever was before it.
+        assert!(idle.yields_by(|| true));
+        idle.on_work();
+        assert_eq!(in_a_row(&mut idle), YIELDS_MAX as usize);
+    }
+
+    #[test]
+    fn a_loop_sleeps_where_no_other_thread_wants_the_core() {
+        assert!(!Idle::default().yields_by(|| false));
     }
 }

@@ -1,10 +1,10 @@
 //! Starts the controller and the nodes, each as a process of its own, and keeps them running.
 //!
-//! A process that exits is restarted. Which nodes there are, the controller says: the supervisor starts
-//! the processes of nodes that are added and stops those of nodes that are removed. When the supervisor
-//! exits, so do its processes: each asks the system to be killed with its parent (Linux, PR_SET_PDEATHSIG), so that not even `kill -9` of the
-//! supervisor leaves one behind. When the state directory is removed or replaced, the cluster can no
-//! longer be controlled, so the supervisor stops it.
+//! A process that exits is restarted. The controller says which nodes there are: the supervisor starts the
+//! processes of nodes that are added and stops those of nodes that are removed. When the supervisor exits,
+//! so do its processes: each asks the system to be killed with its parent (Linux, PR_SET_PDEATHSIG), so that
+//! not even `kill -9` of the supervisor leaves one behind. When the state directory is removed or replaced,
+//! the cluster can no longer be controlled, so the supervisor stops it.
 
 use crate::cluster::client::Client;
 use crate::cluster::credentials;
