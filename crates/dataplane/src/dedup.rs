@@ -182,6 +182,13 @@ impl DedupTable {
         self.forget(now);
     }
 
+    /// Forgets a message, which is handled again if it comes again.
+    pub(crate) fn remove(&mut self, slot: Slot, id: &MessageId) {
+        let client = self.clients.get_mut(&(slot, id.request.client));
+        let entry = client.and_then(|client| client.remove(id));
+        self.bytes -= entry.as_ref().map_or(0, bytes);
+    }
+
     /// A dead letter was replayed as another message: no retry may be handled in its place.
     pub(crate) fn on_replayed(&mut self, slot: Slot, letter: &MessageId) {
         let client = self.clients.get_mut(&(slot, letter.request.client));

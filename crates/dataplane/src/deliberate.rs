@@ -47,6 +47,8 @@ e3_model::deliberate_faults! {
     AckBeforeDisk,
     /// Shards that are made of others forget what those handled.
     ReshardedWithoutHandled,
+    /// Shards of a stateless service that are made of others remember what those had not sent for good.
+    UnsentForHandled,
     /// The journal is cut off before a checkpoint replaces it.
     JournalTrimmedEarly,
     /// The entry that handles a timer's request does not remove the timer.

@@ -65,9 +65,11 @@ impl Log {
         }
     }
 
-    /// The logs of the shards that are made of one shard, or of several beginning with it. None of
-    /// `from` has anything to send. Every copy comes to the same, and this division is what copies
-    /// have in common: the first reign of their logs.
+    /// The logs of the shards that are made of one shard, or of several beginning with it. Those of a
+    /// stateful service have nothing to send. A stateless one does not stop for the change: its
+    /// senders still have each message with an output under way, and such a message is handled again.
+    /// Every copy comes to the same, and this division is what copies have in common: the first reign
+    /// of their logs.
     pub(crate) fn reshard(from: Vec<Log>, split: Split, first: ShardId, era: u32) -> Vec<Log> {
         let children = split.children(first);
         let count = children.len();
@@ -77,7 +79,8 @@ impl Log {
         let since = from.iter().map(|log| log.since).max().unwrap_or_default();
         let (mut states, mut tables) = (Vec::new(), Vec::new());
         let (mut letters, mut timers) = (Vec::new(), Vec::new());
-        for log in from {
+        for mut log in from {
+            log.forget_unsent();
             states.push(log.state.replace(State::new(&[])));
             if !deliberate::is(Fault::ReshardedWithoutHandled) {
                 tables.push(log.dedup);
@@ -175,6 +178,16 @@ impl Log {
     pub(crate) fn reopen(&mut self) {
         for outgoing in &mut self.outbox {
             *outgoing = Outgoing::new(outgoing.entry.clone());
+        }
+    }
+
+    /// Forgets the messages with outputs that are not durable.
+    fn forget_unsent(&mut self) {
+        if deliberate::is(Fault::UnsentForHandled) {
+            return;
+        }
+        for outgoing in self.outbox.iter().filter(|o| o.open > 0) {
+            self.dedup.remove(outgoing.entry.slot, &outgoing.entry.id);
         }
     }
 

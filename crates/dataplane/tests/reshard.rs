@@ -232,6 +232,53 @@ fn a_shard_does_not_stop_before_its_outputs_have_arrived() {
 }
 
 #[test]
+fn what_a_stateless_shard_has_not_sent_for_good_is_handled_again() {
+    // The service whose number of shards changes is the stateless one.
+    let manifest = "apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata: {name: chain}
+spec:
+  objective: {latency: 50ms}
+  deadline: 60s
+  ingress: front
+  services:
+    - name: back
+      module: s.wasm
+      stateful: true
+      resources: {cpu: 0.1, memory: 64Mi}
+      collections: [{name: requests, kind: counter}]
+    - name: front
+      module: s.wasm
+      shards: 2
+      resources: {cpu: 0.1, memory: 64Mi}
+  channels:
+    - {from: front, to: back}
+";
+    for after in [1, 4] {
+        let mut c = Cluster::new(manifest, 3, |key| match key.service {
+            SERVICE => vec![1],
+            _ => vec![0],
+        });
+        // Requests reach the service, and what it sends does not arrive.
+        c.cut.extend([(1, 0)]);
+        let requests = 20;
+        for seq in 1..=requests {
+            request(&mut c, seq);
+            c.pass(1);
+        }
+        switch(&mut c, after);
+        c.publish();
+        c.cut.clear();
+        c.pass(1_000);
+        let back = crate::common::shard(0, 0);
+        for seq in 1..=requests {
+            assert_eq!(c.outcomes(seq).first(), Some(&Outcome::Done));
+            assert_eq!(c.count(0, back, 1, seq), 1, "request {seq}, {after} shards");
+        }
+    }
+}
+
+#[test]
 fn a_backup_takes_over_a_shard_that_was_made_of_others() {
     let mut c = cluster("memory");
     for seq in 1..=40 {
