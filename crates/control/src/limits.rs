@@ -6,6 +6,8 @@ use e3_model::Nanos;
 pub const APPS_MAX: usize = 1024;
 /// What a controller that has just started gives the nodes to be heard again.
 pub const START_GRACE: Nanos = Nanos::from_secs(3);
+/// The same while it hears none of them: none can say whether it has seen decisions that the log lacks.
+pub const START_SILENCE: Nanos = Nanos::from_secs(30);
 /// Versions of the plan that are kept to find what has changed since. A node that is further behind is
 /// sent the whole plan.
 pub const PLANS_MAX: usize = 256;

@@ -4,8 +4,8 @@
 //! without a gap, in two measures: time, and turns in which it took everything that had arrived. A
 //! paused process, a stepped clock and a fast clock each affect only one of them.
 
-use crate::limits::START_GRACE;
-use crate::state::Control;
+use crate::limits::{START_GRACE, START_SILENCE};
+use crate::state::{Control, Member};
 use e3_model::timing::{SILENT_TURNS_MIN, TOGETHER, TURN_GAP_MAX};
 use e3_model::{Nanos, NodeId, Timestamp};
 use std::collections::BTreeMap;
@@ -46,6 +46,8 @@ pub struct Membership {
     /// All members were silent at the last turn: it may be the controller that is cut off.
     deaf: bool,
     heard: BTreeMap<NodeId, Heard>,
+    /// Members whose processes have ended, by the word of their successor or of whoever started them.
+    ended: BTreeMap<NodeId, u32>,
     /// The version of the state of which no member can become silent before this time. Heartbeats only
     /// put it off.
     calm: Option<(u64, Timestamp)>,
@@ -62,6 +64,7 @@ impl Membership {
             now,
             deaf: false,
             heard: BTreeMap::new(),
+            ended: BTreeMap::new(),
             calm: None,
         }
     }
@@ -80,6 +83,11 @@ impl Membership {
             let last = Moment { at: now, turn };
             *heard = Heard { incarnation, last };
         }
+    }
+
+    /// A member's process has ended, and cannot say any more what it has seen.
+    pub fn on_end(&mut self, node: NodeId, incarnation: u32) {
+        self.ended.insert(node, incarnation);
     }
 
     /// When the first of these members may be about to count as silent, if none sends anything.
@@ -110,16 +118,27 @@ impl Membership {
             .map(|h| h.last.at)
     }
 
-    /// Whether every member has been heard since the start, or has had the time for it while this
-    /// process listened. Before that nothing should be decided: nodes may have seen decisions that the
-    /// log lacks.
+    /// Whether every member has been heard since the start or has ended, or has had the time for it while
+    /// this process listened; more time if that is true of none. Before that nothing should be decided:
+    /// nodes may have seen decisions that the log lacks.
     pub fn is_settled(&self, now: Timestamp, control: &Control) -> bool {
-        let mut up = control.members.iter().filter(|(_, m)| m.up);
         let is_listening = now.since(self.now.at) <= TURN_GAP_MAX;
         let had_gap = self.listening != self.started;
-        let had_time = now.since(self.started.at) > START_GRACE
-            && (!had_gap || now.since(self.listening.at) > self.timeout);
-        is_listening && had_time || up.all(|(n, m)| self.heard(*n, m.incarnation).is_some())
+        let listened = now.since(self.listening.at);
+        let had_time = is_listening
+            && now.since(self.started.at) > START_GRACE
+            && (!had_gap || listened > self.timeout);
+        if had_time && listened > START_SILENCE {
+            return true;
+        }
+        let is_known = |(node, member): (&NodeId, &Member)| {
+            let has_ended = self.ended.get(node) == Some(&member.incarnation);
+            has_ended || self.heard(*node, member.incarnation).is_some()
+        };
+        let up = control.members.iter().filter(|(_, m)| m.up);
+        let members = up.clone().count();
+        let known = up.filter(|member| is_known(*member)).count();
+        known == members || (had_time && known > 0)
     }
 
     /// Whether a node's process has been silent for too long.

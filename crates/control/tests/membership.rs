@@ -2,7 +2,7 @@
 
 use crate::script::Script;
 use e3_control::Membership;
-use e3_control::limits::START_GRACE;
+use e3_control::limits::{START_GRACE, START_SILENCE};
 use e3_model::timing::{SILENT_TURNS_MIN, TOGETHER, TURN_GAP_MAX};
 use e3_model::{Nanos, NodeId, Timestamp};
 
@@ -62,9 +62,24 @@ fn a_start_is_settled_when_all_are_heard_or_had_the_time() {
     let mut l = Listener::new();
     let begin = l.now;
     assert!(!l.is_settled(begin));
-    l.turns(begin + START_GRACE, &[]);
+    l.turns(begin + START_GRACE, &[A]);
     assert!(!l.is_settled(begin + START_GRACE));
     assert!(l.is_settled(begin + START_GRACE + TICK));
+
+    // Who hears none does not know whether its log is the newest.
+    let mut l = Listener::new();
+    l.turns(begin + START_SILENCE, &[]);
+    assert!(!l.is_settled(begin + START_SILENCE));
+    assert!(l.is_settled(begin + START_SILENCE + TICK));
+
+    // A process that has ended cannot say what it has seen.
+    let mut l = Listener::new();
+    l.membership.on_end(A, 1);
+    assert!(!l.is_settled(begin));
+    l.membership.on_end(B, 0);
+    assert!(!l.is_settled(begin), "an earlier one");
+    l.membership.on_end(B, 1);
+    assert!(l.is_settled(begin));
 
     let mut l = Listener::new();
     l.beat(A);
@@ -76,7 +91,7 @@ fn a_start_is_settled_when_all_are_heard_or_had_the_time() {
     let mut l = Listener::new();
     let paused_until = begin + START_GRACE * 3;
     assert!(!l.is_settled(paused_until));
-    l.turns(paused_until, &[]);
+    l.turns(paused_until, &[A]);
     l.now = paused_until;
     assert!(l.is_settled(paused_until));
     l.now = paused_until + START_GRACE * 3;

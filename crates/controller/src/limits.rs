@@ -44,6 +44,8 @@ pub const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 pub const LATELY: Nanos = Nanos::from_secs(60);
 /// How often a request that waits for the nodes after a start looks whether they were heard.
 pub const HEARD_CHECK_INTERVAL: Duration = Duration::from_millis(5);
+/// How long such a request waits: as long as the controller does if it hears any node.
+pub const HEARD_WAIT: Duration = Duration::from_secs(4);
 /// Age after which the figures of a report are stale, even if heartbeats continue.
 pub const REPORT_TIMEOUT: Nanos = Nanos::from_secs(5);
 /// Problems of an application that `/readyz` names one by one.

@@ -1,7 +1,7 @@
 //! The handlers for nodes: joining, heartbeats and reports.
 
 use crate::core::Core;
-use crate::limits::HEARD_CHECK_INTERVAL;
+use crate::limits::{HEARD_CHECK_INTERVAL, HEARD_WAIT};
 use crate::refusal::{bad_json, no_node};
 use crate::shared::Shared;
 use axum::Json;
@@ -9,8 +9,8 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
-use axum::response::Response;
-use e3_control::limits::{PROGRESS_TIMEOUT, RESHARD_TIMEOUT};
+use axum::response::{IntoResponse, Response};
+use e3_control::limits::{PROGRESS_TIMEOUT, RESHARD_TIMEOUT, START_SILENCE};
 use e3_control::{Applied, Command, Member, Migration};
 use e3_http::Refusal;
 use e3_model::api::{ExitedRequest, ExitedResponse, NodeView, ReportResponse};
@@ -19,6 +19,7 @@ use e3_model::timing::SILENCE_CHECK_INTERVAL;
 use e3_model::{NodeId, Timestamp};
 use e3_wire::datagram::Header;
 use e3_wire::heartbeat;
+use std::time::Instant;
 use tokio::net::UdpSocket;
 
 pub(crate) async fn node(
@@ -37,6 +38,11 @@ pub(crate) async fn hello(
     State(shared): State<Shared>,
     Json(hello): Json<NodeHello>,
 ) -> Result<Json<NodeWelcome>, Refusal> {
+    let ended = shared.core().control.ended_by(&hello);
+    if let Some((node, incarnation)) = ended {
+        shared.core().membership.on_end(node, incarnation);
+    }
+    until_heard(&shared).await?;
     let mut core = shared.core();
     let now = core.clock.now();
     let named = core.control.topology.node_named(&hello.name);
@@ -71,16 +77,11 @@ pub(crate) async fn exited(
     body: Result<Json<ExitedRequest>, JsonRejection>,
 ) -> Result<Json<ExitedResponse>, Refusal> {
     let Json(request) = body.map_err(|e| bad_json(&e))?;
-    let mut core = shared.core();
-    let named = core.control.topology.node_named(&request.node);
-    let Some(node) = named.map(|n| n.id) else {
-        return Err(no_node(&core.control.topology, &request.node));
-    };
-    let member = core.control.members.get(&node);
-    let is_meant = |m: &&Member| pid_of(m.process) == request.pid;
-    let Some(incarnation) = member.filter(is_meant).map(|m| m.incarnation) else {
+    let Some((node, incarnation)) = shared.core().note_exit(&request)? else {
         return Ok(Json(ExitedResponse { incarnation: None }));
     };
+    until_heard(&shared).await?;
+    let mut core = shared.core();
     let at = core.clock.now();
     let exit = Command::Exit {
         node,
@@ -96,6 +97,21 @@ pub(crate) async fn exited(
 }
 
 impl Core {
+    /// Notes that a member's process has ended; gives the node and the process's incarnation.
+    fn note_exit(&mut self, request: &ExitedRequest) -> Result<Option<(NodeId, u32)>, Refusal> {
+        let named = self.control.topology.node_named(&request.node);
+        let Some(node) = named.map(|n| n.id) else {
+            return Err(no_node(&self.control.topology, &request.node));
+        };
+        let member = self.control.members.get(&node);
+        let is_meant = |m: &&Member| pid_of(m.process) == request.pid;
+        let ended = member.filter(is_meant).map(|m| (node, m.incarnation));
+        if let Some((node, incarnation)) = ended {
+            self.membership.on_end(node, incarnation);
+        }
+        Ok(ended)
+    }
+
     /// Refuses processes that are not the node's present one.
     pub(crate) fn check_current(&self, node: NodeId, incarnation: u32) -> Result<(), Refusal> {
         let member = self.control.members.get(&node);
@@ -368,20 +384,36 @@ pub(crate) async fn report(
     }))
 }
 
-/// After a start, requests that change something wait for a heartbeat of every member, which shows
-/// whether the log lacks plans that the member has applied. Silent members are waited for as long as
-/// they may be silent after a start.
+/// After a start, requests that change something wait until the members are heard.
 pub(crate) async fn wait_for_nodes(
     State(shared): State<Shared>,
     request: Request,
     next: Next,
 ) -> Response {
-    if !request.method().is_safe() {
-        while !shared.core().has_heard_nodes() {
-            tokio::time::sleep(HEARD_CHECK_INTERVAL).await;
-        }
+    if !request.method().is_safe()
+        && let Err(refusal) = until_heard(&shared).await
+    {
+        return refusal.into_response();
     }
     next.run(request).await
+}
+
+/// Waits for a heartbeat of every member, which shows whether the log lacks plans that the member has
+/// applied. Silent members are waited for as long as they may be silent after a start. If none is
+/// heard, nothing can be changed yet.
+async fn until_heard(shared: &Shared) -> Result<(), Refusal> {
+    let deadline = Instant::now() + HEARD_WAIT;
+    while !shared.core().has_heard_nodes() {
+        if Instant::now() > deadline {
+            let error = format!(
+                "no node has been heard since the controller started, so its log may lack decisions that \
+                 nodes know of; start a node, or try again {START_SILENCE} after the controller's start"
+            );
+            return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error));
+        }
+        tokio::time::sleep(HEARD_CHECK_INTERVAL).await;
+    }
+    Ok(())
 }
 
 /// Receives heartbeats and notices silence.

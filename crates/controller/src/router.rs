@@ -27,6 +27,7 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
             shared.clone(),
             nodes::wait_for_nodes,
         ))
+        .merge(process_ends())
         // Bodies are read, within the bounds of their routes, before the handlers see them.
         .layer(DefaultBodyLimit::disable())
         .layer(axum::middleware::from_fn_with_state(
@@ -46,6 +47,14 @@ fn process_routes() -> Router<Shared> {
         .route("/openapi.json", get(async || Json(openapi())))
 }
 
+/// What says that a node's process has ended: the controller takes note of it before it waits for the
+/// members after a start.
+fn process_ends() -> Router<Shared> {
+    Router::new()
+        .route("/v1/nodes/hello", post(nodes::hello))
+        .route("/v1/nodes/exited", post(nodes::exited))
+}
+
 /// For nodes, and about them.
 fn node_routes() -> Router<Shared> {
     Router::new()
@@ -53,8 +62,6 @@ fn node_routes() -> Router<Shared> {
             "/v1/nodes",
             get(async |State(s): State<Shared>| Json(s.core().node_views())).post(hardware::add),
         )
-        .route("/v1/nodes/hello", post(nodes::hello))
-        .route("/v1/nodes/exited", post(nodes::exited))
         .route("/v1/nodes/{name}", get(nodes::node))
         .route("/v1/nodes/{id}/plan", get(node_plan::plan))
         .route("/v1/nodes/{id}/report", post(nodes::report))

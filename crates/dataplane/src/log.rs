@@ -65,11 +65,9 @@ impl Log {
         }
     }
 
-    /// The logs of the shards that are made of one shard, or of several beginning with it. Those of a
-    /// stateful service have nothing to send. A stateless one does not stop for the change: its
-    /// senders still have each message with an output under way, and such a message is handled again.
-    /// Every copy comes to the same, and this division is what copies have in common: the first reign
-    /// of their logs.
+    /// The logs of the shards that are made of one shard, or of several beginning with it. None of
+    /// `from` has anything to send. Every copy comes to the same, and this division is what copies
+    /// have in common: the first reign of their logs.
     pub(crate) fn reshard(from: Vec<Log>, split: Split, first: ShardId, era: u32) -> Vec<Log> {
         let children = split.children(first);
         let count = children.len();
@@ -79,8 +77,7 @@ impl Log {
         let since = from.iter().map(|log| log.since).max().unwrap_or_default();
         let (mut states, mut tables) = (Vec::new(), Vec::new());
         let (mut letters, mut timers) = (Vec::new(), Vec::new());
-        for mut log in from {
-            log.forget_unsent();
+        for log in from {
             states.push(log.state.replace(State::new(&[])));
             if !deliberate::is(Fault::ReshardedWithoutHandled) {
                 tables.push(log.dedup);
@@ -181,8 +178,9 @@ impl Log {
         }
     }
 
-    /// Forgets the messages with outputs that are not durable.
-    fn forget_unsent(&mut self) {
+    /// Forgets the messages of a stateless service with outputs that are not durable: their senders
+    /// still have them.
+    pub(crate) fn forget_unsent(&mut self) {
         if deliberate::is(Fault::UnsentForHandled) {
             return;
         }

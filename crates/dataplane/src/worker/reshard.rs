@@ -1,8 +1,8 @@
 //! Splitting and merging the copies of a service's shards on this node, when their number changes.
 //!
-//! Every primary has confirmed that it stopped, that its backups have everything, and that nothing of
-//! it is on its way. So each node with a copy of the shards before makes the same of it, and no state
-//! moves. docs/design/014.
+//! Every primary of a stateful service has confirmed that it stopped, that its backups have everything,
+//! and that nothing of it is on its way. So each node with a copy of the shards before makes the same of
+//! it, and no state moves. docs/design/014.
 
 use super::Worker;
 use crate::app::ReplicaId;
@@ -87,7 +87,12 @@ impl Worker {
         for key in keys {
             self.take_before(*key, &mut before);
         }
-        let is_on_disk = plan.app.service(change.service).is_on_disk();
+        let service = plan.app.service(change.service);
+        if !service.stateful {
+            // It did not stop: such messages are handled again.
+            before.logs.iter_mut().for_each(Log::forget_unsent);
+        }
+        let is_on_disk = service.is_on_disk();
         if is_on_disk {
             self.append_step(keys[0], Step::Reshard(change.split, change.era));
         }

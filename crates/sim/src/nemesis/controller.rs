@@ -331,6 +331,9 @@ impl ControllerProcess {
         let process = hello.process;
         let is_damaged = hello.damaged.is_some();
         let is_removed = self.is_removed(&hello.name);
+        if let Some((member, incarnation)) = self.control.ended_by(&hello) {
+            self.membership.on_end(member, incarnation);
+        }
         if let Some(end) = self.control.end_before_refusal(&hello, now) {
             self.execute(now, &end);
         }
@@ -358,6 +361,7 @@ impl ControllerProcess {
         let member = self.control.members.get(&node);
         let member = member.filter(|m| m.process == process);
         if let Some(incarnation) = member.map(|m| m.incarnation) {
+            self.membership.on_end(node, incarnation);
             let exit = Command::Exit {
                 node,
                 incarnation,
