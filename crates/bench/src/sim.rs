@@ -140,6 +140,7 @@ fn topology(servers: usize) -> Topology {
         kind,
         cores: 12,
         memory: Bytes(memory),
+        disk: None,
         emulated: false,
         emulation: None,
         relay: false,

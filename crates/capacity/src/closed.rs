@@ -156,6 +156,7 @@ impl<'a> Case<'a> {
         app.spec.load = Some(e3_model::application::Load {
             rate_rps: load_rps,
             request_bytes: subject.request_bytes,
+            day: Vec::new(),
         });
         for (service, visits) in app.spec.services.iter_mut().zip(subject.visits) {
             let bytes = subject.request_bytes;

@@ -4,6 +4,7 @@ use crate::command::{Applied, CommandError, Deployment, Placed};
 use crate::limits::APPS_MAX;
 use crate::state::{AppState, Control};
 use crate::update::update;
+use e3_model::application::Service;
 use e3_model::backup::{Part, Restored};
 use e3_model::plan::{AppPlan, ShardPlan};
 use e3_model::{AppId, Application, Format, NodeKind, Profile, ServiceId, ShardId};
@@ -33,6 +34,15 @@ impl Control {
         }
         if app.spec.services.iter().any(|s| s.shard_bounds.is_some()) {
             self.check_format(Format::SHARD_BOUNDS, "bounds of the number of shards")?;
+        }
+        let has_new =
+            |s: &Service| !s.accelerators_required.is_empty() || s.resources.disk.is_some();
+        let has_day = app.spec.load.as_ref().is_some_and(|l| !l.day.is_empty());
+        if has_day || app.spec.services.iter().any(has_new) {
+            self.check_format(
+                Format::CONSTRAINTS,
+                "required accelerators, disk and the load by the hour in manifests",
+            )?;
         }
         if let Some(restored) = restored {
             self.check_restore(app, restored)?;

@@ -13,7 +13,7 @@ use crate::state::{AppState, Control};
 use e3_model::plan::{Role, ShardPlan};
 use e3_model::{NodeId, ShardKey};
 use e3_placement::limits::REJECTED_MAX;
-use e3_placement::{Decision, Misfit, Request, fits, pick_backup, pick_primary};
+use e3_placement::{Decision, Misfit, Request, fits, fits_firmly, pick_backup, pick_primary};
 
 /// A replica that is still on a drained node.
 #[derive(Clone, PartialEq, Debug)]
@@ -175,11 +175,15 @@ impl Control {
                 let found = pick_backup(&request, cluster, service, number, &others);
                 (Role::Backup, found)
             };
-            // Cores and bandwidth may be exceeded, as with a move by hand; memory may not.
-            let has_room = |d: &Decision| !matches!(d.overcommitted, Some(Misfit::Memory { .. }));
+            // Cores and bandwidth may be exceeded, as with a move by hand; what is firm may not.
+            let has_room = |d: &Decision| match &d.overcommitted {
+                Some(Misfit::Power { .. }) => !self.is_firm(),
+                misfit => misfit.as_ref().is_none_or(|misfit| !misfit.is_firm()),
+            };
             if let Some(decision) = found.ok().filter(has_room) {
                 return Ok(decision.node);
             }
+            let fits = if self.is_firm() { fits_firmly } else { fits };
             let nodes = cluster.nodes().map(|(id, _)| id).filter(|n| *n != from);
             let misfits = nodes.filter_map(|n| {
                 let misfit = fits(&request, cluster, service, role, n, &others).err()?;

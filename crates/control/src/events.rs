@@ -4,7 +4,9 @@
 use crate::command::{Applied, Command, CommandError};
 use crate::migration::{Cancelled, MoveOutcome, Moved};
 use crate::state::Control;
+use crate::waiting::Waiting;
 use e3_model::event::{Event, EventKind};
+use e3_model::plan::Role;
 use e3_model::topology::Rack;
 use e3_model::{Format, NodeId, ShardKey, Timestamp};
 use std::collections::BTreeMap;
@@ -23,6 +25,8 @@ pub(crate) struct Before {
     silent: bool,
     /// The node that is resumed was drained.
     drained: bool,
+    /// Copies that wait for room.
+    waiting: Vec<(ShardKey, Role)>,
 }
 
 impl Control {
@@ -43,7 +47,12 @@ impl Control {
             joined,
             silent,
             drained,
+            waiting: self.waiting_parts(),
         }
+    }
+
+    fn waiting_parts(&self) -> Vec<(ShardKey, Role)> {
+        self.waiting.iter().map(|w| (w.key, w.role)).collect()
     }
 }
 
@@ -106,6 +115,41 @@ impl Control {
             }
         }
         self.note_moves(command, before);
+        self.note_waiting(before);
+    }
+
+    /// Records which copies have begun to wait for room, and which have found it.
+    fn note_waiting(&mut self, before: &Before) {
+        let (then, now) = (&before.waiting, self.waiting_parts());
+        let begun = |w: &&Waiting| then.binary_search(&(w.key, w.role)).is_err();
+        let of_shard = |kind, key: ShardKey, why: String| Event {
+            app: self.apps.get(&key.app).map(|app| app.plan.app.name.clone()),
+            instance: Some(self.shard_name(key)),
+            why,
+            ..event(kind)
+        };
+        let waits = |w: &Waiting| of_shard(EventKind::InstanceWaits, w.key, self.why_it_waits(w));
+        let mut noted: Vec<Event> = self.waiting.iter().filter(begun).map(waits).collect();
+        for (key, role) in then.iter().filter(|w| now.binary_search(w).is_err()) {
+            let shard = self.apps.get(&key.app).and_then(|app| {
+                let shard = app.shard(*key)?;
+                (!app.is_orphan(shard)).then_some(shard)
+            });
+            let node = match role {
+                Role::Primary => shard.map(|shard| shard.primary),
+                Role::Backup | Role::Joining => shard.and_then(|s| s.joining.last().copied()),
+            };
+            if let Some(node) = node {
+                let placed = of_shard(EventKind::InstancePlaced, *key, String::new());
+                noted.push(Event {
+                    node: Some(self.node_name(node)),
+                    ..placed
+                });
+            }
+        }
+        for event in noted {
+            self.events.push(self.now, event);
+        }
     }
 
     fn event_of(&self, command: &Command, before: &Before) -> Option<Event> {

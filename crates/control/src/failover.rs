@@ -11,7 +11,8 @@ use crate::deliberate::{self, Fault};
 use crate::reach::Ways;
 use crate::state::{AppState, Control, Member};
 use crate::view::{stand_apart, take_out, take_over};
-use e3_model::plan::{AppPlan, NodeHello, NodeWelcome, ShardPlan};
+use crate::waiting::Waiting;
+use e3_model::plan::{AppPlan, NodeHello, NodeWelcome, Role, ShardPlan};
 use e3_model::{AppId, NodeId, ServiceId, ShardKey, Timestamp};
 use e3_placement::{Request, pick_backup, pick_primary};
 use std::collections::{BTreeMap, BTreeSet};
@@ -385,12 +386,13 @@ impl Control {
         copies.chain(shard.backups.iter().copied()).collect()
     }
 
-    pub(crate) fn restart_orphan(&mut self, id: AppId, at: usize, ways: &Ways) {
-        let app = &self.apps[&id];
-        let shard = &app.plan.shards[at];
-        if !app.is_orphan(shard) {
-            return;
-        }
+    /// Begins a shard without a copy somewhere; an error says why it waits.
+    pub(crate) fn restart_orphan(&mut self, key: ShardKey, ways: &Ways) -> Result<(), Waiting> {
+        let (id, app) = (key.app, &self.apps[&key.app]);
+        let shard = app.shard(key).filter(|shard| app.is_orphan(shard));
+        let Some(shard) = shard else {
+            return Ok(());
+        };
         let request = Request::new(&app.plan.app, &app.profiles);
         let parents = self.primaries_of_parent(id, &request, shard.service);
         let (service, number) = (shard.service, shard.shard);
@@ -398,13 +400,14 @@ impl Control {
             Control::leave_out(cluster, ways, |n| ways.is_isolated(n));
             pick_primary(&request, cluster, service, number, &parents, &[])
         });
-        let Ok(decision) = found else { return };
+        let node = self.firmly(key, Role::Primary, found)?;
         let app = self.apps.get_mut(&id).expect("just seen");
-        let shard = &mut app.plan.shards[at];
-        app.orphans.remove(&shard.id());
+        app.orphans.remove(&(service, number));
+        let shard = app.shard_mut(key).expect("just seen");
         shard.view += 1;
         // Nobody is left who could have granted a lease, and a stateless one needs none.
-        take_over(shard, decision.node, true);
+        take_over(shard, node, true);
+        Ok(())
     }
 
     /// Primaries of the first service that sends to this one.
@@ -426,23 +429,29 @@ impl Control {
             .collect()
     }
 
-    pub(crate) fn add_missing_backup(&mut self, id: AppId, at: usize, ways: &Ways) {
+    /// Finds the backups that a shard lacks; an error says why one waits.
+    pub(crate) fn add_missing_backup(
+        &mut self,
+        id: AppId,
+        at: usize,
+        ways: &Ways,
+    ) -> Result<(), Waiting> {
         loop {
             let app = &self.apps[&id];
             let shard = &app.plan.shards[at];
             let service = app.plan.app.service(shard.service);
-            let moving = app.migrations.iter().any(|m| m.key == app.plan.key(shard));
+            let key = app.plan.key(shard);
+            let moving = app.migrations.iter().any(|m| m.key == key);
             let mut replicas = vec![shard.primary];
             replicas.extend(shard.staying().chain(shard.joining.iter().copied()));
             // Until it has left, a copy may be needed as it is.
             let is_settled = shard.staying().count() == shard.backups.len();
             let complete = replicas.len() >= usize::from(service.replicas);
-            let is_left = moving
-                || app.is_resharding(app.plan.key(shard))
-                || deliberate::is(Fault::BackupNotReplaced);
+            let is_left =
+                moving || app.is_resharding(key) || deliberate::is(Fault::BackupNotReplaced);
             let served = !app.is_orphan(shard) && self.is_up(shard.primary);
             if !service.stateful || is_left || complete || !served || !is_settled {
-                return;
+                return Ok(());
             }
             let request = Request::new(&app.plan.app, &app.profiles);
             let primary = shard.primary;
@@ -452,9 +461,9 @@ impl Control {
                 pick_backup(&request, cluster, shard.service, shard.shard, &replicas)
             });
             // Without a free fault domain the shard waits for a node to join.
-            let Ok(decision) = found else { return };
+            let node = self.firmly(key, Role::Backup, found)?;
             let shard = &mut self.apps.get_mut(&id).expect("just seen").plan.shards[at];
-            shard.joining.push(decision.node);
+            shard.joining.push(node);
             shard.view += 1;
         }
     }

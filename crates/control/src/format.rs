@@ -63,6 +63,8 @@ impl Control {
         }
         self.format = to;
         self.format_release = release.to_string();
+        // Placement goes by the format.
+        self.index.cell.take();
         Ok(Applied::Changed)
     }
 }

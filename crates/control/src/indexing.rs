@@ -83,7 +83,10 @@ impl Control {
 impl Index {
     /// The index of a state.
     fn build(control: &Control) -> Index {
-        let cluster = Cluster::new(&control.topology);
+        let mut cluster = Cluster::new(&control.topology);
+        if !control.is_firm() {
+            cluster = cluster.without_ranked_power();
+        }
         let mut servers = vec![usize::MAX; control.topology.table_len()];
         for (id, node) in cluster.nodes() {
             servers[id.index()] = node.server;

@@ -44,6 +44,7 @@ mod table;
 mod update;
 mod validate;
 mod view;
+mod waiting;
 
 pub use command::{Applied, Command, CommandError, Genesis, Placed};
 pub use credentials::{ApiToken, SecretState, Secrets};
@@ -60,3 +61,4 @@ pub use probation::{Probation, Seen};
 pub use reshard::Resharding;
 pub use state::{AppState, Control, Loss, Member, RolledBack};
 pub use table::{Chunked, Table};
+pub use waiting::Waiting;

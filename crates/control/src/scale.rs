@@ -40,7 +40,10 @@ impl Control {
             let service = name;
             return Err(CommandError::Replicas { service, replicas });
         }
-        let domains = self.index().cluster.fault_domains(spec.pin.as_ref());
+        let required = spec.accelerators_required();
+        let index = self.index();
+        let domains = index.cluster.fault_domains(spec.pin.as_ref(), required);
+        drop(index);
         if replicas > before && usize::from(replicas) > domains {
             let service = name;
             return Err(CommandError::Place(PlaceError::FaultDomains {

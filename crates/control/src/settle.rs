@@ -9,7 +9,7 @@ use crate::state::{AppState, Control};
 use e3_model::plan::ShardPlan;
 use e3_model::{AppId, NodeId, ShardKey};
 use e3_placement::Cluster;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Control {
     /// Brings every shard to what the members are now: primaries that are silent are replaced, what
@@ -21,17 +21,31 @@ impl Control {
         let mut apps: BTreeSet<AppId> = unsettled.iter().map(|key| key.app).collect();
         let working = self.apps.iter().filter(|(_, app)| app.has_work());
         apps.extend(working.map(|(id, _)| *id));
+        let mut waiting = BTreeMap::new();
+        let orphans_first = self.is_firm();
+        if orphans_first {
+            // A shard that is not served needs room more than one that lacks a copy.
+            for key in &unsettled {
+                let restarted = self.restart_orphan(*key, &ways);
+                waiting.extend(restarted.err().map(|why| (*key, why)));
+            }
+        }
         for id in apps {
             for key in unsettled.iter().filter(|key| key.app == id) {
+                if !orphans_first {
+                    // It tries again at the next change.
+                    let _ = self.restart_orphan(*key, &ways);
+                }
                 if let Some(at) = self.apps[&id].position(*key) {
-                    self.restart_orphan(id, at, &ways);
-                    self.add_missing_backup(id, at, &ways);
+                    let added = self.add_missing_backup(id, at, &ways);
+                    waiting.extend(added.err().map(|why| (*key, why)));
                     self.remove_extra_backups(id, at);
                 }
             }
             self.settle_resharding(id);
             self.settle_backup(id);
         }
+        self.set_waiting(waiting.into_values().collect());
     }
 
     /// Shards leave silent nodes and those that their primary cannot reach.

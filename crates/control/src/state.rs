@@ -11,6 +11,7 @@ use crate::migration::{Migration, Moved};
 use crate::orchestration::Orchestration;
 use crate::reshard::Resharding;
 use crate::table::Table;
+use crate::waiting::Waiting;
 use e3_model::plan::{AppPlan, Release, ShardPlan};
 use e3_model::{
     Address, AppId, Format, Formats, NodeId, PowerCaps, Profile, ServiceId, ShardId, ShardKey,
@@ -61,6 +62,9 @@ pub struct Control {
     /// Shards whose last move stalled: they are moved again when a node comes or an operator asks.
     #[serde(default)]
     pub(crate) stalled: BTreeSet<ShardKey>,
+    /// Shards of which a copy waits for room. See `waiting.rs`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) waiting: Vec<Waiting>,
     /// Settings and past moves of the orchestrator.
     #[serde(default)]
     pub orchestration: Orchestration,
@@ -255,6 +259,7 @@ impl Control {
             removed: BTreeMap::new(),
             returned: BTreeMap::new(),
             stalled: BTreeSet::new(),
+            waiting: Vec::new(),
             orchestration: Orchestration::default(),
             power_caps: PowerCaps::default(),
             events: Events::default(),
@@ -283,6 +288,7 @@ impl Control {
         if applied != Applied::Nothing {
             self.move_drained();
             self.move_back();
+            self.settle_waiting(command);
             self.note_events(command, &before);
             self.version += 1;
         }

@@ -251,6 +251,7 @@ fn fixed_service_difference(old: &Service, new: &Service) -> Option<&'static str
         deadline: _,
         resources,
         accelerators: _,
+        accelerators_required,
         pin,
         collections,
         config: _,
@@ -269,6 +270,10 @@ fn fixed_service_difference(old: &Service, new: &Service) -> Option<&'static str
         ("durability", old.durability == *durability),
         ("whenAlone", old.when_alone == *when_alone),
         ("resources", is_same_placed(&old.resources, resources)),
+        (
+            "acceleratorsRequired",
+            old.accelerators_required == *accelerators_required,
+        ),
         ("pin", old.pin == *pin),
         ("collections", is_same_kind(&old.collections, collections)),
         ("secrets", old.secrets == *secrets),
@@ -283,8 +288,9 @@ fn is_same_placed(old: &Resources, new: &Resources) -> bool {
         cpu,
         memory,
         state: _,
+        disk,
     } = new;
-    (old.cpu, old.memory) == (*cpu, *memory)
+    (old.cpu, old.memory, old.disk) == (*cpu, *memory, *disk)
 }
 
 /// Whether what is stored stays readable. How long keys live may change.

@@ -30,3 +30,4 @@ mod silence;
 mod spreading;
 mod vacant;
 mod versions;
+mod waiting;

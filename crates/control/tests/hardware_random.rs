@@ -6,7 +6,7 @@ use crate::script::{AT, NODES, Script};
 use e3_control::{Command, Stays};
 use e3_model::document::parse_topology;
 use e3_model::topology::Rack;
-use e3_model::{AppId, Format, NodeId, ServiceId};
+use e3_model::{Accelerators, AppId, Format, NodeId, ServiceId};
 use e3_testkit::{Random, seeds};
 use std::collections::BTreeSet;
 
@@ -135,7 +135,10 @@ fn check_convergence(s: &mut Script) {
             assert!(!shard.frozen && !app.is_orphan(shard), "{shard:?}");
             let copies = 1 + shard.backups.len();
             let wanted = usize::from(app.plan.app.service(shard.service).replicas);
-            let domains = s.control.resources().fault_domains(None);
+            let domains = s
+                .control
+                .resources()
+                .fault_domains(None, Accelerators::NONE);
             assert!(copies == wanted || copies == domains, "{shard:?}");
         }
     }

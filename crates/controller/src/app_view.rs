@@ -35,7 +35,7 @@ impl Core {
             let service = &mut services[usize::from(shard.service.0)];
             let running = |r: &&InstanceView| r.status == InstanceStatus::Running;
             ready += replicas.iter().filter(running).count() as u32;
-            problems.extend(self.shard_problem(&replicas, service.replicas));
+            problems.extend(self.shard_problem(key, &replicas, service.replicas));
             add(&mut dead_letters, replicas[0].dead_letters);
             add_shard(service, &replicas, self.counters.shard(key).joules);
         }

@@ -71,6 +71,13 @@ impl Core {
             let nodes = waits_for.iter().map(|n| self.node_name(*n)).collect();
             return Some((S::Waiting, Reason::CopiesSilent { nodes }));
         }
+        if let Some(waiting) = self.control.waiting_of(k.key)
+            && is_primary
+            && waiting.role == Role::Primary
+        {
+            let why = self.control.why_it_waits(waiting);
+            return Some((S::Waiting, Reason::NoRoom { why }));
+        }
         if !self.is_heard(k.node) || (is_primary && k.app.is_orphan(k.shard)) {
             return Some((S::Lost, Reason::NodeDown));
         }
@@ -165,7 +172,12 @@ impl Core {
     }
 
     /// What is wrong with a shard, in one line.
-    pub(crate) fn shard_problem(&self, replicas: &[InstanceView], wanted: u16) -> Option<String> {
+    pub(crate) fn shard_problem(
+        &self,
+        key: ShardKey,
+        replicas: &[InstanceView],
+        wanted: u16,
+    ) -> Option<String> {
         let running = |r: &&InstanceView| r.status == InstanceStatus::Running;
         let running = replicas.iter().filter(running).count();
         if running >= usize::from(wanted) && replicas[0].status == InstanceStatus::Running {
@@ -178,7 +190,12 @@ impl Core {
         let mut states: Vec<String> = replicas.iter().filter_map(state).collect();
         let missing = usize::from(wanted).saturating_sub(replicas.len());
         if missing > 0 {
-            states.push(format!("{missing} more find no node with room"));
+            let waiting = self.control.waiting_of(key);
+            let why = waiting.filter(|w| w.role != Role::Primary);
+            let why = why.map_or(String::new(), |w| {
+                format!(": {}", self.control.why_it_waits(w))
+            });
+            states.push(format!("{missing} more find no node with room{why}"));
         }
         let (name, states) = (&replicas[0].instance, states.join("; "));
         Some(format!(

@@ -208,6 +208,7 @@ fn node(name: String, kind: NodeKind, cores: u16, memory: u64, gbps: f64) -> Nod
         kind,
         cores,
         memory: Bytes(memory << 30),
+        disk: None,
         emulated: false,
         emulation: None,
         relay: false,

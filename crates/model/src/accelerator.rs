@@ -78,6 +78,21 @@ impl Accelerators {
         Accelerators(self.0 & other.0)
     }
 
+    /// Those in either set.
+    pub fn or(self, other: Accelerators) -> Accelerators {
+        Accelerators(self.0 | other.0)
+    }
+
+    /// Those that the other set does not have.
+    pub fn without(self, other: Accelerators) -> Accelerators {
+        Accelerators(self.0 & !other.0)
+    }
+
+    /// Whether the set has all that the other one has.
+    pub fn include(self, other: Accelerators) -> bool {
+        other.0 & !self.0 == 0
+    }
+
     /// Whether the set has all.
     pub fn is_all(&self) -> bool {
         *self == Accelerators::ALL

@@ -1,9 +1,10 @@
 //! An application as its manifest writes it: services, channels, and what they may use.
 
-use crate::accelerator::Accelerator;
+use crate::accelerator::{Accelerator, Accelerators};
 use crate::http_access::HttpAccess;
 use crate::ids::{EdgeId, ServiceId};
 use crate::limits::DEADLINE_ALLOWED;
+pub use crate::load::Load;
 use crate::service_timer::ServiceTimer;
 use crate::shard_bounds::{ShardBounds, ShardsForm};
 use crate::topic::Topic;
@@ -69,17 +70,6 @@ pub struct Objective {
     /// Percentile, such as 99.
     #[serde(default = "default_percentile")]
     pub percentile: f64,
-}
-
-/// Expected load.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Load {
-    /// Requests per second of the whole application.
-    pub rate_rps: f64,
-    /// Typical payload.
-    #[serde(default = "default_request_bytes")]
-    pub request_bytes: u32,
 }
 
 /// A secret; its value is never part of a manifest.
@@ -161,6 +151,9 @@ pub struct Service {
     /// Accelerators that it uses. On a node without one it does the same by itself, more slowly.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accelerators: Vec<Accelerator>,
+    /// Those of them that it cannot do without: it runs only on nodes that have all of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accelerators_required: Vec<Accelerator>,
     /// Where it must run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<Pin>,
@@ -204,6 +197,22 @@ impl Service {
         }
     }
 
+    /// Disk that one instance needs. A journal is as long as two checkpoints before the next one is written
+    /// beside them, see docs/design/010-durability.md.
+    pub fn disk(&self) -> Bytes {
+        let journal = if self.is_on_disk() {
+            self.quota().0.saturating_mul(3)
+        } else {
+            0
+        };
+        self.resources.disk.unwrap_or(Bytes(journal))
+    }
+
+    /// The accelerators that it cannot do without.
+    pub fn accelerators_required(&self) -> Accelerators {
+        self.accelerators_required.iter().copied().collect()
+    }
+
     /// Whether its state is on disk.
     pub fn is_on_disk(&self) -> bool {
         self.stateful && self.durability == Some(Durability::Disk)
@@ -243,6 +252,10 @@ pub struct Resources {
     /// writes would exceed it fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Bytes>,
+    /// Disk of its node; by default none, and with `durability: disk` three times the quota of its
+    /// collections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Bytes>,
 }
 
 /// Where a service must run.
@@ -461,7 +474,4 @@ fn default_admitted_max() -> u32 {
 }
 fn default_percentile() -> f64 {
     99.0
-}
-fn default_request_bytes() -> u32 {
-    512
 }

@@ -60,6 +60,10 @@ pub enum EventKind {
     NodeUncordoned,
     /// A node was removed from the topology.
     NodeRemoved,
+    /// A copy of a shard waits, since no node has room for it.
+    InstanceWaits,
+    /// A copy that waited has found a node with room.
+    InstancePlaced,
     /// An application was deployed, or updated.
     AppDeployed,
     /// An application went back to an earlier version.
@@ -96,6 +100,8 @@ impl EventKind {
             EventKind::NodeCordoned => "node-cordoned",
             EventKind::NodeUncordoned => "node-uncordoned",
             EventKind::NodeRemoved => "node-removed",
+            EventKind::InstanceWaits => "instance-waits",
+            EventKind::InstancePlaced => "instance-placed",
             EventKind::AppDeployed => "app-deployed",
             EventKind::AppRolledBack => "app-rolled-back",
             EventKind::AppDeleted => "app-deleted",
@@ -162,6 +168,8 @@ mod tests {
             EventKind::PowerCapSet,
             EventKind::MigrationCancelled,
             EventKind::NodeUncordoned,
+            EventKind::InstanceWaits,
+            EventKind::InstancePlaced,
             EventKind::AppRolledBack,
         ] {
             let json = serde_json::to_string(&kind).unwrap();

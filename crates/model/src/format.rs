@@ -36,9 +36,14 @@ impl Format {
     /// The first whose programs know bounds of the number of shards, and whose log has the decisions of the
     /// orchestrator to change it.
     pub const SHARD_BOUNDS: Format = Format(8);
+    /// The first whose programs know required accelerators, disk and the load by the hour in manifests.
+    pub const CONSTRAINTS: Format = Format(9);
+    /// From this format on a copy waits where every node lacks memory, disk or power for it. Before, it was
+    /// placed on the node that was exceeded least.
+    pub const FIRM_RESOURCES: Format = Format(9);
     /// The newest that this program writes. When a format changes, this goes up by one, and the
     /// recorded bytes of the one before stay (`crates/wire/tests/recorded`).
-    pub const NEWEST: Format = Format(8);
+    pub const NEWEST: Format = Format(9);
     /// The oldest that this program reads and writes.
     pub const OLDEST: Format = Format(7);
 }

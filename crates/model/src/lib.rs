@@ -22,6 +22,7 @@ pub mod http_access;
 pub mod ids;
 mod latency;
 pub mod limits;
+mod load;
 pub mod meter;
 mod node_report;
 mod operate;

@@ -2,6 +2,8 @@
 
 use crate::units::{Bytes, Nanos};
 
+/// Hours of a day.
+pub const HOURS: usize = 24;
 /// Key slots of a service; shards own ranges of them.
 pub const SLOTS: u16 = 4096;
 /// Shards of one service.

@@ -93,6 +93,11 @@ pub enum Reason {
         /// The nodes.
         nodes: Vec<String>,
     },
+    /// No copy is left, and no node has room for it.
+    NoRoom {
+        /// Which resource, how much is missing, and where it comes closest.
+        why: String,
+    },
     /// Its node has not reported since it joined.
     NoReport,
     /// Its node has not reported for so long.
@@ -158,6 +163,7 @@ impl fmt::Display for Reason {
                 let nodes = nodes.join(", ");
                 write!(f, "its only copies are on silent nodes: {nodes}")
             }
+            Reason::NoRoom { why } => f.write_str(why),
             Reason::NoReport => f.write_str("the node has not reported yet"),
             Reason::ReportsEnded { for_ms } => {
                 write!(f, "the node has not reported for {:.1} s", seconds(for_ms))

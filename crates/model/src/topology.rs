@@ -78,6 +78,9 @@ pub struct Node {
     pub cores: u16,
     /// Memory that services may use.
     pub memory: Bytes,
+    /// Disk that services may use; not limited by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Bytes>,
     /// True if this machine only stands in for the hardware. A request then takes as many times
     /// longer as the profiles say (by idling), no more of them are at work at once than it has cores,
     /// the process may use no more than `memory`, its port carries no more than `bandwidthGbps`, and

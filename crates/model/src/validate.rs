@@ -1,5 +1,6 @@
 //! Checks of whole documents: bounds, names, references.
 
+use crate::accelerator::Accelerators;
 use crate::application::{Application, ApplicationSpec, Pin, Subscription};
 use crate::dag::{Dag, DagError};
 use crate::limits::*;
@@ -142,6 +143,20 @@ fn bounds(spec: &ApplicationSpec) -> Check {
             "spec.load.rateRps",
             || format!("rateRps is {}, must be more than 0", load.rate_rps),
         )?;
+        let hours = load.day.len();
+        ensure(hours == 0 || hours == HOURS, "spec.load.day", || {
+            format!("day has {hours} factors, must be {HOURS}")
+        })?;
+        for (hour, factor) in load.day.iter().enumerate() {
+            ensure(
+                factor.is_finite() && *factor >= 0.0,
+                format!("spec.load.day[{hour}]"),
+                || format!("factor is {factor}, must be 0 or more"),
+            )?;
+        }
+        ensure(load.peak() > 0.0, "spec.load.day", || {
+            "day has no factor above 0".into()
+        })?;
     }
     Ok(())
 }
@@ -288,6 +303,25 @@ pub(crate) fn fit(app: &Application, t: &Topology) -> Check {
                 s.name, t.name
             )
         })?;
+        let required = s.accelerators_required();
+        let has_all = |n: &NodeRef<'_>| allowed(n) && n.node.accelerators.include(required);
+        let lacking = |n: &NodeRef<'_>| required.without(n.node.accelerators).iter().count();
+        let closest = t.nodes().filter(allowed).min_by_key(lacking);
+        ensure(
+            t.nodes().any(|n| has_all(&n)),
+            format!("{at}.acceleratorsRequired"),
+            || {
+                let (name, has) = closest.map_or(("", Accelerators::NONE), |n| {
+                    (&n.node.name, n.node.accelerators)
+                });
+                format!(
+                    "service {:?}: no node that it may use has all accelerators that it requires; {name} comes closest, and lacks {:?}",
+                    s.name,
+                    required.without(has)
+                )
+            },
+        )?;
+        let allowed = has_all;
         let largest = t
             .nodes()
             .filter(allowed)

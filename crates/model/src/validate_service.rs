@@ -13,6 +13,7 @@ pub(crate) fn service(app: &Application, at: &str, s: &Service) -> Check {
     shard_bounds(at, s)?;
     replication(at, s)?;
     resources(at, s)?;
+    accelerators(at, s)?;
     ensure(!s.module.is_empty(), field("module"), || {
         of("module is empty".into())
     })?;
@@ -120,6 +121,23 @@ fn resources(at: &str, s: &Service) -> Check {
         },
     )?;
     Ok(())
+}
+
+/// What it cannot do without is among what it uses: only that is it given.
+fn accelerators(at: &str, s: &Service) -> Check {
+    let mut required = s.accelerators_required.iter();
+    let unused = required.find(|a| !s.accelerators.contains(a));
+    ensure(
+        unused.is_none(),
+        format!("{at}.acceleratorsRequired"),
+        || {
+            let unused = unused.map_or("", |a| a.name());
+            format!(
+                "service {:?}: accelerator {unused} is required, so it must be in accelerators too",
+                s.name
+            )
+        },
+    )
 }
 
 /// Names and times to live of the collections.

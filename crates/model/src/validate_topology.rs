@@ -2,6 +2,7 @@
 
 use crate::limits::*;
 use crate::topology::{Node, NodeKind, Server, Topology};
+use crate::units::Bytes;
 use crate::validate::{Check, Fault, ensure, name};
 use std::collections::BTreeMap;
 
@@ -74,6 +75,12 @@ fn node(server: &Server, node: &Node, at: &str) -> Check {
     })?;
     ensure(node.memory.0 > 0, format!("{at}.memory"), || {
         format!("node {:?}: memory is 0, must be more than 0", node.name)
+    })?;
+    ensure(node.disk != Some(Bytes(0)), format!("{at}.disk"), || {
+        format!(
+            "node {:?}: disk is 0, must be more than 0, or left out where it is not limited",
+            node.name
+        )
     })?;
     let floor = EMULATED_MEMORY_MIN;
     ensure(

@@ -1,15 +1,16 @@
 //! Whether an application is admitted. Deploying and its dry run call this and nothing else, so that
 //! they never disagree.
 //!
-//! Memory and power budgets are never overcommitted, and no instance is admitted that asks for more cores than any node
+//! Memory, disk and power budgets are never overcommitted, and no instance is admitted that asks for more cores than any node
 //! has. Beyond that the sum of what is reserved at design load (`resources`, `load`) must be within
 //! every node's cores and port, unless the caller accepts overcommitment: then some requests only
 //! take longer.
 
 use crate::cluster::Cluster;
-use crate::decision::{Decision, Misfit, PlaceError, Placement, PowerBound};
+use crate::decision::{Decision, PlaceError, Placement};
 use crate::fit::{Ask, Kinds, check_hard};
 use crate::limits::ROUNDING;
+use crate::misfit::{Misfit, PowerBound};
 use crate::node_state::NodeState;
 use crate::request::Request;
 use crate::{HostsOnly, Placer};
@@ -74,6 +75,9 @@ impl AdmitError {
     pub fn hint(&self) -> &'static str {
         match self {
             AdmitError::Place(PlaceError::Solver(_)) => "choose another placer, such as joules",
+            AdmitError::Place(PlaceError::Accelerators { .. }) => {
+                "see which accelerators nodes have: e3 describe node"
+            }
             AdmitError::Place(_) => "see which nodes are up: e3 get nodes",
             AdmitError::TooLarge(_) => {
                 "ask for less in resources, or spread the load over more shards"
@@ -87,6 +91,7 @@ impl Shortage {
     fn hint(&self) -> &'static str {
         match self.misfit {
             Misfit::Memory { .. } => "ask for less memory, or delete another application",
+            Misfit::Disk { .. } => "ask for less disk, or delete another application",
             Misfit::Power {
                 bound: PowerBound::Budget,
                 ..
@@ -106,7 +111,7 @@ impl Shortage {
 }
 
 /// Places an application, or says why it is not admitted. `overcommit` accepts more cores, bandwidth
-/// and waiting requests than nodes have free; never more memory or power. What it takes is reserved; an error
+/// and waiting requests than nodes have free; never more memory, disk or power. What it takes is reserved; an error
 /// leaves the cluster as it was.
 pub fn admit(
     placer: &dyn Placer,
@@ -157,8 +162,7 @@ fn reserve(
             if search.too_large(misfit) {
                 return Err(AdmitError::TooLarge(shortage()));
             }
-            let is_firm = matches!(misfit, Misfit::Memory { .. } | Misfit::Power { .. });
-            if refused.is_none() && (is_firm || !overcommit) {
+            if refused.is_none() && (misfit.is_firm() || !overcommit) {
                 refused = Some(AdmitError::NoRoom(shortage()));
             }
         }
@@ -199,6 +203,7 @@ impl Lack<'_> {
             let demand = self.request.demand(d.key.service, d.key.role(), n.kind);
             match misfit {
                 Misfit::Memory { .. } => demand.memory_bytes > n.memory_bytes,
+                Misfit::Disk { .. } => demand.disk_bytes > n.disk_bytes,
                 Misfit::Cpu { .. } | Misfit::OneCore { .. } => {
                     demand.cpu_cores > n.cores + ROUNDING
                 }
@@ -242,6 +247,11 @@ impl Lack<'_> {
             Misfit::Memory { need_bytes, .. } => {
                 let (free, on) = most(&|n| n.memory_left_bytes() as f64);
                 let need = format!("{} of memory", Bytes(*need_bytes));
+                (need, (Bytes(free as u64).to_string(), on))
+            }
+            Misfit::Disk { need_bytes, .. } => {
+                let (free, on) = most(&|n| n.disk_left_bytes() as f64);
+                let need = format!("{} of disk", Bytes(*need_bytes));
                 (need, (Bytes(free as u64).to_string(), on))
             }
             Misfit::Bandwidth { need_gbps, .. } => {

@@ -1,12 +1,11 @@
 //! Simulated annealing with the published structure of Service Fabric's resource balancer, as E3 (ATC
 //! 2019, 5.4) compares it: load is spread, topology and energy do not count.
 //!
-//! 1. A random walk from a random placement until no constraint is broken.
+//! 1. A random walk from a random placement until no constraint is broken: those of every placer.
 //! 2. Annealing. The energy is the standard deviation of the nodes' use, averaged over cores, memory
-//!    and bandwidth, times the cost of moves (1 where nothing runs yet). The start temperature is the
+//!    and bandwidth, times the cost of moves (1 where nothing runs yet), and [`SHARED_RACK`] for each replica
+//!    in the rack of another one of its shard. The start temperature is the
 //!    mean change of energy over [`PROBES`] random moves; it is multiplied by a factor after each round.
-//!
-//! Power budgets are not part of the walk; a placement that exceeds one is refused at admission.
 //!
 //! It ends when it is cold or when the caller has no more time. The same seed gives the same result,
 //! time permitting.
@@ -14,6 +13,7 @@
 use crate::assignment::{Assignment, reserve};
 use crate::cluster::Cluster;
 use crate::decision::{PlaceError, Placement, Rule};
+use crate::draw;
 use crate::fit::{Ask, check_hard, wanted};
 use crate::limits::ROUNDING;
 use crate::request::{Demand, Request};
@@ -28,6 +28,9 @@ const PROBES: usize = 50;
 const MOVES_PER_INSTANCE: usize = 8;
 /// The search ends at this part of the start temperature.
 const COLD: f64 = 1e-3;
+/// Energy of a placement in which every replica is in the rack of another one of its shard: more than the
+/// deviations change.
+const SHARED_RACK: f64 = 2.0;
 /// Steps of the random walk, for each instance.
 const WALK_PER_INSTANCE: usize = 400;
 
@@ -72,6 +75,8 @@ struct State<'a> {
     used: Vec<Demand>,
     /// Sums of the nodes' use and of its square, for cores, memory and bandwidth.
     sums: [(f64, f64); 3],
+    /// Pairs of replicas of a shard that are in the same rack, where there are several racks.
+    pairs: usize,
 }
 
 /// Places a whole application and reserves what it takes. `more` says whether there is time left.
@@ -114,12 +119,14 @@ impl<'a> State<'a> {
             shards: Vec::new(),
             used: vec![Demand::default(); cluster.table_len()],
             sums: [(0.0, 0.0); 3],
+            pairs: 0,
         };
         for (id, node) in cluster.nodes() {
             state.used[id.index()] = node.used;
             state.count(id, 1.0);
         }
         for (place, (service, _)) in request.walk().iter().enumerate() {
+            let first = state.items.len();
             let allowed = state.allowed(*service)?;
             let spec = request.app.service(*service);
             let mut shards = vec![Vec::new(); usize::from(spec.shards)];
@@ -144,6 +151,8 @@ impl<'a> State<'a> {
             }
             state.allowed.push(allowed);
             state.shards.push(shards);
+            let items = first..state.items.len();
+            state.pairs += items.map(|item| state.in_rack(item)).sum::<usize>() / 2;
         }
         Ok(state)
     }
@@ -154,6 +163,7 @@ impl<'a> State<'a> {
         let nodes = self.cluster.nodes().filter(|(id, node)| {
             check_hard(self.request, self.cluster, ask, *id).is_ok()
                 && wanted.need.of(node.kind).is_some()
+                && node.outstanding <= node.outstanding_max()
         });
         let allowed: Vec<NodeId> = nodes.map(|(id, _)| id).collect();
         if allowed.is_empty() {
@@ -180,6 +190,11 @@ impl<'a> State<'a> {
         } else {
             used.memory_bytes.saturating_sub(demand.memory_bytes)
         };
+        used.disk_bytes = if sign > 0.0 {
+            used.disk_bytes.saturating_add(demand.disk_bytes)
+        } else {
+            used.disk_bytes.saturating_sub(demand.disk_bytes)
+        };
         self.count(id, 1.0);
     }
 
@@ -200,18 +215,42 @@ impl<'a> State<'a> {
         ]
     }
 
-    /// Mean of the standard deviations.
+    /// Mean of the standard deviations, and the cost of shared racks.
     fn energy(&self) -> f64 {
         let count = self.used.len() as f64;
         let deviation = |(sum, squares): &(f64, f64)| {
             let mean = sum / count;
             (squares / count - mean * mean).max(0.0).sqrt()
         };
-        self.sums.iter().map(deviation).sum::<f64>() / 3.0
+        let racks = SHARED_RACK * self.pairs as f64 / self.items.len().max(1) as f64;
+        self.sums.iter().map(deviation).sum::<f64>() / 3.0 + racks
     }
 
     fn is_over(&self, id: NodeId) -> bool {
-        self.uses(id).iter().any(|used| *used > 1.0 + ROUNDING)
+        let (node, used) = (self.cluster.node(id), &self.used[id.index()]);
+        used.memory_bytes > node.memory_bytes
+            || used.disk_bytes > node.disk_bytes
+            || self.uses(id).iter().any(|used| *used > 1.0 + ROUNDING)
+    }
+
+    /// Whether its server or rack draws more than it may because of an item.
+    fn is_overdrawn(&self, item: usize) -> bool {
+        let Item { service, role, .. } = self.items[item];
+        let id = self.at[item];
+        let kind = self.cluster.node(id).kind;
+        let demand = self.request.demand(service, role, kind);
+        draw::is_over(self.cluster, &self.used, id, &demand)
+    }
+
+    /// Other replicas of its shard in the same rack, where there are several racks.
+    fn in_rack(&self, item: usize) -> usize {
+        if self.cluster.racks() == 1 {
+            return 0;
+        }
+        let Item { place, shard, .. } = self.items[item];
+        let rack = |i: usize| self.cluster.node(self.at[i]).rack;
+        let others = self.shards[place][shard].iter().filter(|i| **i != item);
+        others.filter(|other| rack(**other) == rack(item)).count()
     }
 
     /// Whether another replica of its shard is on the same server.
@@ -223,12 +262,14 @@ impl<'a> State<'a> {
     }
 
     fn is_broken(&self, item: usize) -> bool {
-        self.is_over(self.at[item]) || self.is_shared(item)
+        self.is_over(self.at[item]) || self.is_shared(item) || self.is_overdrawn(item)
     }
 
     fn move_to(&mut self, item: usize, to: NodeId) {
         self.put(item, self.at[item], -1.0);
+        self.pairs -= self.in_rack(item);
         self.at[item] = to;
+        self.pairs += self.in_rack(item);
         self.put(item, to, 1.0);
     }
 

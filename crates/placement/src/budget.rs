@@ -5,8 +5,8 @@
 //! it sleeps. A cap is of what is really drawn, and nobody switches off servers, so a server under a cap, its
 //! own or its rack's, counts as awake in any case.
 
-use crate::decision::{Misfit, PowerBound};
 use crate::limits::ROUNDING;
+use crate::misfit::{Misfit, PowerBound};
 use crate::node_state::NodeState;
 use crate::request::Demand;
 use e3_model::topology::Server;
@@ -252,6 +252,16 @@ impl Budgets {
                 need_w,
                 left_w: (domain.max_w - domain.drawn_w).max(0.0),
             })
+    }
+
+    /// The most that a server may draw.
+    pub(crate) fn server_max_w(&self, server: usize) -> f64 {
+        self.servers[server].max_w
+    }
+
+    /// The most that a rack may draw, and its servers.
+    pub(crate) fn rack_max_w(&self, rack: usize) -> (f64, Range<usize>) {
+        (self.racks[rack].max_w, self.servers_of[rack].clone())
     }
 
     /// Watts that a server and its rack may draw beyond what is reserved.

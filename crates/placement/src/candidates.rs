@@ -47,8 +47,38 @@ pub(crate) fn servers(request: &Request<'_>, cluster: &Cluster) -> Vec<usize> {
         servers.retain(|s| *s != server);
         servers.insert(0, server);
     }
+    for service in request.services() {
+        equipped_first(request, cluster, service, &mut servers);
+    }
     servers.truncate(SERVERS_MAX.max(needed));
     servers
+}
+
+/// Puts servers with the accelerators that a service requires first, if too few are among those that will be
+/// considered.
+fn equipped_first(
+    request: &Request<'_>,
+    cluster: &Cluster,
+    service: ServiceId,
+    servers: &mut Vec<usize>,
+) {
+    let required = request.accelerators_required(service);
+    let has_all = |server: &usize| {
+        let nodes = cluster.servers()[*server]
+            .iter()
+            .map(|id| cluster.node(*id));
+        let mut usable = nodes.filter(|n| n.member && !n.drained);
+        usable.any(|n| n.accelerators.include(required))
+    };
+    let replicas = usize::from(request.app.service(service).replicas);
+    let first = servers.iter().take(SERVERS_MAX);
+    if first.filter(|s| has_all(s)).count() >= replicas {
+        return;
+    }
+    let equipped = (0..cluster.servers().len()).filter(|s| has_all(s));
+    let equipped: Vec<usize> = equipped.take(SERVERS_MAX.min(replicas)).collect();
+    servers.retain(|s| !equipped.contains(s));
+    servers.splice(0..0, equipped);
 }
 
 fn pinned_server(request: &Request<'_>, cluster: &Cluster, service: ServiceId) -> Option<usize> {

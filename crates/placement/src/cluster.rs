@@ -2,14 +2,15 @@
 //! that the caller knows (membership, outstanding requests).
 
 use crate::budget::Budgets;
-use crate::decision::{Level, Misfit, level};
+use crate::decision::{Level, level};
 use crate::index::Index;
 use crate::limits::ROUNDING;
+use crate::misfit::Misfit;
 use crate::node_state::NodeState;
 use crate::request::{Demand, Request, Reservation};
 use e3_model::application::Pin;
 use e3_model::plan::Role;
-use e3_model::{NodeId, NodeKind, PowerCaps, ServiceId, Topology};
+use e3_model::{Accelerators, NodeId, NodeKind, PowerCaps, ServiceId, Topology};
 use e3_power::{PowerModel, Scale};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -32,6 +33,8 @@ pub struct Cluster {
     index: Index,
     /// Whether placers see how far nodes are from each other.
     shows_levels: bool,
+    /// Whether a node whose power would be exceeded counts as further from fitting than others.
+    pub(crate) ranks_power: bool,
     /// Nodes as they were before each change, while an attempt is made.
     undo: Option<Vec<Before>>,
 }
@@ -74,6 +77,8 @@ impl Cluster {
                 speed: n.node.speed(),
                 memory_bytes: n.node.memory.0,
                 bandwidth_gbps: n.node.port_capacity_gbps(),
+                disk_bytes: n.node.disk.map_or(u64::MAX, |disk| disk.0),
+                accelerators: n.node.accelerators,
                 member: true,
                 ..NodeState::default()
             };
@@ -112,6 +117,7 @@ impl Cluster {
             racks,
             order,
             shows_levels: true,
+            ranks_power: true,
             undo: None,
         }
     }
@@ -121,6 +127,12 @@ impl Cluster {
     /// power budgets stay those of racks.
     pub fn without_levels(mut self) -> Cluster {
         self.shows_levels = false;
+        self
+    }
+
+    /// The same cluster for logs in which power did not count when no node fitted.
+    pub fn without_ranked_power(mut self) -> Cluster {
+        self.ranks_power = false;
         self
     }
 
@@ -242,6 +254,7 @@ impl Cluster {
             used.cpu_cores = (used.cpu_cores - demand.cpu_cores).max(0.0);
             used.memory_bytes = used.memory_bytes.saturating_sub(demand.memory_bytes);
             used.bandwidth_gbps = (used.bandwidth_gbps - demand.bandwidth_gbps).max(0.0);
+            used.disk_bytes = used.disk_bytes.saturating_sub(demand.disk_bytes);
             if role != Role::Primary {
                 let standby = full.cpu_cores - demand.cpu_cores;
                 node.standby_cpu_cores = (node.standby_cpu_cores - standby).max(0.0);
@@ -311,12 +324,14 @@ impl Cluster {
         }
     }
 
-    /// Fault domains with a member in service on which the pin allows an instance.
-    pub fn fault_domains(&self, pin: Option<&Pin>) -> usize {
+    /// Fault domains with a member in service on which the pin allows an instance, and which has the
+    /// accelerators that are required.
+    pub fn fault_domains(&self, pin: Option<&Pin>, required: Accelerators) -> usize {
         let usable = |id: &NodeId| {
             let node = self.node(*id);
             node.member
                 && !node.drained
+                && node.accelerators.include(required)
                 && match pin {
                     None => true,
                     Some(Pin::Kind(kind)) => node.kind == *kind,
@@ -331,6 +346,7 @@ impl Cluster {
     pub fn within_capacity(&self) -> bool {
         self.nodes.iter().all(|n| {
             n.used.memory_bytes <= n.memory_bytes
+                && n.used.disk_bytes <= n.disk_bytes
                 && n.used.cpu_cores <= n.cores + ROUNDING
                 && n.used.bandwidth_gbps <= n.bandwidth_gbps + ROUNDING
         })
@@ -340,6 +356,11 @@ impl Cluster {
     pub(crate) fn power_misfit(&self, id: NodeId, need: &Demand) -> Option<Misfit> {
         let (budgets, node) = (self.budgets.as_ref()?, self.node(id));
         budgets.misfit(id, node, need, &self.model, self.power[node.server])
+    }
+
+    /// The bounds of what servers and racks draw, if there are any.
+    pub(crate) fn budgets(&self) -> Option<&Budgets> {
+        self.budgets.as_ref()
     }
 
     /// Whether a power cap counts a server as awake in any case.

@@ -1,11 +1,11 @@
 //! Decisions with their reasons.
 
 use crate::cluster::Cluster;
-use crate::limits::OUTSTANDING_PER_CORE_MAX;
+use crate::misfit::{Misfit, names};
 use crate::node_state::NodeState;
 use crate::request::{Preference, Request};
 use e3_model::plan::Role;
-use e3_model::{Bytes, Nanos, NodeId, NodeKind, ServiceId, ShardId};
+use e3_model::{Accelerators, Nanos, NodeId, NodeKind, ServiceId, ShardId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -75,131 +75,6 @@ pub enum Rule {
     /// A backup: another rack if there is one, then the node that would be the least loaded if all
     /// its backups took over.
     Spread,
-}
-
-/// Why a node cannot hold an instance.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, thiserror::Error)]
-#[serde(rename_all = "camelCase")]
-pub enum Misfit {
-    /// No such node.
-    #[error("no node {0} in this cluster")]
-    Unknown(NodeId),
-    /// The node is down or has not joined.
-    #[error("the node is down or has not joined")]
-    NotMember,
-    /// An operator has taken the node out of service.
-    #[error("the node is out of service (drained or cordoned)")]
-    Drained,
-    /// The placer does not use this kind of node.
-    #[error("{} nodes are not used by this placer", .0.name())]
-    Excluded(NodeKind),
-    /// The manifest pins the service elsewhere.
-    #[error("the service is pinned to {0}")]
-    Pin(String),
-    /// Another replica of the shard is on the same server.
-    #[error("its server already holds a replica of this shard, on {other}")]
-    FaultDomain {
-        /// Name of the node of the other replica.
-        other: String,
-    },
-    /// Memory.
-    #[error("needs {} of memory, {} free", Bytes(*.need_bytes), Bytes(*.left_bytes))]
-    Memory {
-        /// What the instance takes.
-        need_bytes: u64,
-        /// What is free.
-        left_bytes: u64,
-    },
-    /// Cores.
-    #[error("needs {need:.2} cores, {left:.2} free")]
-    Cpu {
-        /// What the instance takes.
-        need: f64,
-        /// What is free.
-        left: f64,
-    },
-    /// A shard of a stateful service runs on one core at a time.
-    #[error("needs {need:.2} cores, but a stateful shard uses at most {bound:.2}")]
-    OneCore {
-        /// What the instance takes.
-        need: f64,
-        /// One core, or what the manifest asks for on a host if that is more.
-        bound: f64,
-    },
-    /// Bandwidth.
-    #[error("needs {need_gbps:.3} Gb/s, {left_gbps:.3} free")]
-    Bandwidth {
-        /// What the instance takes.
-        need_gbps: f64,
-        /// What is free.
-        left_gbps: f64,
-    },
-    /// A power budget or a power cap.
-    #[error(
-        "its {what} would draw {need_w:.1} W more, {left_w:.1} W of its {bound} of {max_w:.0} W are left: {:.1} W are missing",
-        need_w - left_w
-    )]
-    Power {
-        /// `server NAME` or `rack NAME`.
-        what: String,
-        /// What bounds it.
-        bound: PowerBound,
-        /// The bound.
-        max_w: f64,
-        /// What the instance adds.
-        need_w: f64,
-        /// What is left.
-        left_w: f64,
-    },
-    /// Too many requests wait there.
-    #[error(
-        "{outstanding} requests wait there, must be at most {bound} ({OUTSTANDING_PER_CORE_MAX} a core)"
-    )]
-    Outstanding {
-        /// What waits.
-        outstanding: u64,
-        /// Bound.
-        bound: u64,
-    },
-}
-
-/// What bounds the power of a server or rack.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum PowerBound {
-    /// The power budget of the topology.
-    Budget,
-    /// The power cap of an operator.
-    Cap,
-}
-
-impl fmt::Display for PowerBound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            PowerBound::Budget => "power budget",
-            PowerBound::Cap => "power cap",
-        })
-    }
-}
-
-impl Misfit {
-    /// Whether not even an overcommitted node may break this.
-    pub fn is_hard(&self) -> bool {
-        match self {
-            Misfit::Unknown(_)
-            | Misfit::NotMember
-            | Misfit::Drained
-            | Misfit::Excluded(_)
-            | Misfit::Pin(_)
-            | Misfit::FaultDomain { .. } => true,
-            Misfit::Memory { .. }
-            | Misfit::Cpu { .. }
-            | Misfit::OneCore { .. }
-            | Misfit::Bandwidth { .. }
-            | Misfit::Power { .. }
-            | Misfit::Outstanding { .. } => false,
-        }
-    }
 }
 
 /// What a distance is counted from.
@@ -286,6 +161,20 @@ pub enum PlaceError {
         service: String,
         /// Nodes of the cluster.
         nodes: usize,
+    },
+    /// Every node that it might run on lacks an accelerator.
+    #[error(
+        "service {service:?}: none of {nodes} nodes that may run it has the accelerators that it requires; {closest} comes closest: {} missing", names(*.missing)
+    )]
+    Accelerators {
+        /// Service.
+        service: String,
+        /// Nodes that are up, in service, and match its pin.
+        nodes: usize,
+        /// The node that lacks fewest.
+        closest: String,
+        /// What it lacks.
+        missing: Accelerators,
     },
     /// The solver has no solution.
     #[error("the solver gives no placement: {0}")]

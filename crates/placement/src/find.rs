@@ -20,6 +20,8 @@ pub(crate) struct Wanted {
     pub(crate) only: Option<Option<NodeId>>,
     /// Servers that hold another replica of the shard.
     pub(crate) apart: Vec<usize>,
+    /// Racks that are not used.
+    pub(crate) avoided: Vec<usize>,
 }
 
 /// Nodes that were looked at and are too small.
@@ -75,6 +77,23 @@ impl Wanted {
         }
     }
 
+    /// The same in other racks than those of the shard's other replicas, if there are several racks; then the
+    /// same in all.
+    pub(crate) fn other_racks_first(
+        self,
+        cluster: &Cluster,
+        replicas: &[NodeId],
+    ) -> impl Iterator<Item = Wanted> {
+        let known = replicas.iter().filter_map(|id| cluster.get(*id));
+        let avoided: Vec<usize> = known.map(|n| n.rack).collect();
+        let is_any = cluster.racks() > 1 && !avoided.is_empty();
+        let first = is_any.then(|| Wanted {
+            avoided,
+            ..self.clone()
+        });
+        first.into_iter().chain([self])
+    }
+
     /// Whether a node is large enough.
     fn fits(&self, node: &NodeState) -> bool {
         let need = self.need.of(node.kind);
@@ -87,6 +106,7 @@ impl Wanted {
         let is_powered = |need| cluster.power_misfit(id, need).is_none();
         self.only.is_none_or(|only| only == Some(id))
             && !self.apart.contains(&node.server)
+            && !self.avoided.contains(&node.rack)
             && self.need.of(node.kind).is_none_or(is_powered)
     }
 }
@@ -220,7 +240,8 @@ impl Find for Indexed {
             // The most free nodes are the least exceeded ones, mostly.
             for (max, nodes) in class.by_slack.blocks().rev() {
                 let least = least_excess(class, max, &demand);
-                if best.is_none_or(|(excess, _)| least <= excess) {
+                let has_all = max.accelerators.include(demand.accelerators);
+                if has_all && best.is_none_or(|(excess, _)| least <= excess) {
                     for id in nodes {
                         less_exceeded(&mut best, cluster, request, ask, id);
                     }
@@ -244,7 +265,7 @@ fn less_exceeded(
     ask: Ask<'_>,
     id: NodeId,
 ) {
-    let exceeded = (excess(request, cluster.node(id), ask), id);
+    let exceeded = (excess(request, cluster, id, ask), id);
     let is_less = best.is_none_or(|b| exceeded < b);
     if is_less && check_hard(request, cluster, ask, id).is_ok() {
         *best = Some(exceeded);
@@ -257,7 +278,8 @@ fn least_excess(class: &Class, max: Free, demand: &Demand) -> (bool, f64) {
     let bytes = used_bytes.saturating_add(demand.memory_bytes);
     let cores = class.cores - max.cpu_cores + demand.cpu_cores;
     let ratio = (bytes as f64 / class.memory_bytes as f64).max(cores / class.cores);
-    (bytes > class.memory_bytes, ratio - ROUNDING)
+    let is_over = bytes > class.memory_bytes || demand.disk_bytes > max.disk_bytes;
+    (is_over, ratio - ROUNDING)
 }
 
 fn best_in_rack(

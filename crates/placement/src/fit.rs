@@ -1,10 +1,10 @@
 //! Whether a node can hold one more instance.
 
 use crate::cluster::Cluster;
-use crate::decision::Misfit;
 use crate::find::Wanted;
 use crate::index::Need;
 use crate::limits::ROUNDING;
+use crate::misfit::Misfit;
 use crate::node_state::NodeState;
 use crate::request::Request;
 use e3_model::application::Pin;
@@ -73,6 +73,7 @@ pub(crate) fn wanted(request: &Request<'_>, cluster: &Cluster, ask: Ask<'_>) -> 
             _ => None,
         },
         apart: apart.map(|n| n.server).collect(),
+        avoided: Vec::new(),
     }
 }
 
@@ -82,7 +83,7 @@ fn is_dropped(cluster: &Cluster, ask: Ask<'_>, name: &str) -> bool {
     ask.kinds == Kinds::HostsOnly && pinned == Some(NodeKind::SmartNic)
 }
 
-/// Checks what no overcommitment may break: membership, drain, pin, fault domain.
+/// Checks what no overcommitment may break: membership, drain, pin, accelerators, fault domain.
 pub(crate) fn check_hard(
     request: &Request<'_>,
     cluster: &Cluster,
@@ -108,6 +109,11 @@ pub(crate) fn check_hard(
         }
         _ => {}
     }
+    let required = request.accelerators_required(ask.service);
+    if !node.accelerators.include(required) {
+        let missing = required.without(node.accelerators);
+        return Err(Misfit::Accelerators { missing });
+    }
     let near = |other: &&NodeId| {
         cluster
             .get(**other)
@@ -121,25 +127,43 @@ pub(crate) fn check_hard(
     }
 }
 
-/// Checks memory.
-pub(crate) fn check_memory(
+/// Checks memory and disk.
+pub(crate) fn check_space(
     request: &Request<'_>,
     cluster: &Cluster,
     ask: Ask<'_>,
     id: NodeId,
 ) -> Result<(), Misfit> {
     let node = cluster.get(id).ok_or(Misfit::Unknown(id))?;
-    let need_bytes = request
-        .demand(ask.service, ask.role, node.kind)
-        .memory_bytes;
-    let left_bytes = node.memory_left_bytes();
+    let demand = request.demand(ask.service, ask.role, node.kind);
+    let (need_bytes, left_bytes) = (demand.memory_bytes, node.memory_left_bytes());
     if need_bytes > left_bytes {
         return Err(Misfit::Memory {
             need_bytes,
             left_bytes,
         });
     }
+    let (need_bytes, left_bytes) = (demand.disk_bytes, node.disk_left_bytes());
+    if need_bytes > left_bytes {
+        return Err(Misfit::Disk {
+            need_bytes,
+            left_bytes,
+        });
+    }
     Ok(())
+}
+
+/// Checks what no plan may break: see [`Misfit::is_firm`].
+pub(crate) fn check_firm(
+    request: &Request<'_>,
+    cluster: &Cluster,
+    ask: Ask<'_>,
+    id: NodeId,
+) -> Result<(), Misfit> {
+    check_hard(request, cluster, ask, id)?;
+    check_space(request, cluster, ask, id)?;
+    let demand = request.demand(ask.service, ask.role, cluster.node(id).kind);
+    cluster.power_misfit(id, &demand).map_or(Ok(()), Err)
 }
 
 /// Checks everything.
@@ -149,13 +173,8 @@ pub(crate) fn check(
     ask: Ask<'_>,
     id: NodeId,
 ) -> Result<(), Misfit> {
-    check_hard(request, cluster, ask, id)?;
-    check_memory(request, cluster, ask, id)?;
-    let demand = request.demand(ask.service, ask.role, cluster.node(id).kind);
     // Before what an operator may accept to be exceeded.
-    if let Some(misfit) = cluster.power_misfit(id, &demand) {
-        return Err(misfit);
-    }
+    check_firm(request, cluster, ask, id)?;
     check_load(request, cluster, ask, id)
 }
 
@@ -205,17 +224,37 @@ fn one_core(request: &Request<'_>, kind: NodeKind, ask: Ask<'_>) -> Option<(f64,
     (service.stateful && known).then(|| (need.cpu_cores, service.resources.cpu.max(1.0)))
 }
 
-/// How far a node would be exceeded: memory first, since a node that runs out of it stops working
-/// and one that runs out of cores is only slow; then the worst ratio of what is used to what is
+/// How far a node would be exceeded: what is firm first, since a node that runs out of memory or disk stops
+/// working and one that runs out of cores is only slow; then the worst ratio of what is used to what is
 /// there.
-pub(crate) fn excess(request: &Request<'_>, node: &NodeState, ask: Ask<'_>) -> (bool, f64) {
+pub(crate) fn excess(
+    request: &Request<'_>,
+    cluster: &Cluster,
+    id: NodeId,
+    ask: Ask<'_>,
+) -> (bool, f64) {
+    let node = cluster.node(id);
     let demand = request.demand(ask.service, ask.role, node.kind);
     let memory = node.used.memory_bytes.saturating_add(demand.memory_bytes);
+    let disk = node.used.disk_bytes.saturating_add(demand.disk_bytes);
+    let misfit = cluster.power_misfit(id, &demand);
+    let power = match misfit.filter(|_| cluster.ranks_power) {
+        Some(Misfit::Power {
+            max_w,
+            need_w,
+            left_w,
+            ..
+        }) => Some(1.0 + (need_w - left_w) / max_w),
+        _ => None,
+    };
     let ratio = (memory as f64 / node.memory_bytes as f64)
         .max((node.used.cpu_cores + demand.cpu_cores) / node.cores)
         .max((node.used.bandwidth_gbps + demand.bandwidth_gbps) / node.bandwidth_gbps)
+        .max(disk as f64 / node.disk_bytes as f64)
+        .max(power.unwrap_or(0.0))
         .max(one_core(request, node.kind, ask).map_or(0.0, |(need, bound)| need / bound));
-    (memory > node.memory_bytes, ratio)
+    let is_over = memory > node.memory_bytes || disk > node.disk_bytes || power.is_some();
+    (is_over, ratio)
 }
 
 /// Part of its cores that a node would need for this instance and all it has, if all the backups on

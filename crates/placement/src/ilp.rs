@@ -21,7 +21,7 @@ use crate::request::Request;
 use crate::shards;
 use e3_model::NodeKind;
 use e3_model::plan::Role;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 const ROLES: [(Role, char); 2] = [(Role::Primary, 'p'), (Role::Backup, 'q')];
@@ -81,6 +81,8 @@ struct Writer<'a> {
     model: &'a Model,
     /// No better placement needs more seconds a request.
     u_max: f64,
+    /// What a request needs in a known placement, in microjoules.
+    request_uj: f64,
     objective: Vec<String>,
     rules: Vec<String>,
     integers: Vec<String>,
@@ -114,6 +116,7 @@ impl<'a> Writer<'a> {
         Writer {
             model,
             u_max: u_max * MICRO,
+            request_uj: joules.unwrap_or(1.0) * MICRO,
             objective: Vec::new(),
             rules: Vec::new(),
             integers: Vec::new(),
@@ -182,6 +185,7 @@ impl<'a> Writer<'a> {
             }
             self.integers.extend(of.into_iter().map(|(_, name)| name));
         }
+        self.racks(part);
         if p.replicas > 1 {
             for server in 0..self.model.servers.len() {
                 let on = ROLES
@@ -194,6 +198,30 @@ impl<'a> Writer<'a> {
         }
         if p.stateful {
             self.slowest_shard(part);
+        }
+    }
+
+    /// Replicas of a shard go to different racks as far as there are racks. A replica too many in a rack costs
+    /// as much as a whole request, so that no energy that it could save weighs as much.
+    fn racks(&mut self, part: usize) {
+        let p = &self.model.parts[part];
+        let (replicas, shards) = (p.replicas, p.shards);
+        let racks: BTreeSet<usize> = self.model.servers.iter().map(|s| s.rack).collect();
+        if replicas == 1 || racks.len() == 1 {
+            return;
+        }
+        for &rack in &racks {
+            let on = ROLES
+                .iter()
+                .flat_map(|(role, letter)| self.of(part, *role, *letter));
+            let server = |site: usize| &self.model.servers[self.model.sites[site].server];
+            let on = on.filter(|(site, _)| server(*site).rack == rack);
+            let mut terms: Vec<_> = on.map(|(_, name)| (1.0, name)).collect();
+            let beyond = format!("r_{part}_{rack}");
+            terms.push((-1.0, beyond.clone()));
+            let most = shards * replicas.div_ceil(racks.len());
+            self.rule(&terms, "<=", most as f64);
+            self.costs(self.request_uj, &beyond);
         }
     }
 
@@ -228,6 +256,7 @@ impl<'a> Writer<'a> {
         let s = &self.model.sites[site];
         let (mut cpu, mut memory, mut port, mut work, mut use_of) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut disk = Vec::new();
         let mut most = 0;
         for (part, p) in self.model.parts.iter().enumerate() {
             for (role, letter) in ROLES {
@@ -239,6 +268,7 @@ impl<'a> Writer<'a> {
                 cpu.push((w.demand.cpu_cores, name.clone()));
                 memory.push((w.demand.memory_bytes as f64 / MICRO, name.clone()));
                 port.push((w.demand.bandwidth_gbps, name.clone()));
+                disk.push((w.demand.disk_bytes as f64 / MICRO, name.clone()));
                 work.push((w.core_s * MICRO, name.clone()));
                 use_of.push((1.0, name));
                 most += p.shards * p.replicas;
@@ -251,6 +281,9 @@ impl<'a> Writer<'a> {
         self.rule(&memory, "<=", s.free.memory_bytes as f64 / MICRO);
         if port.iter().any(|(need, _)| *need > 0.0) {
             self.rule(&port, "<=", s.free.bandwidth_gbps);
+        }
+        if disk.iter().any(|(need, _)| *need > 0.0) {
+            self.rule(&disk, "<=", s.free.disk_bytes as f64 / MICRO);
         }
         let mut bound = work.clone();
         bound.push((-self.model.knee_utilisation * s.cores_left, "u".into()));

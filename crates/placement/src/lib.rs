@@ -14,7 +14,9 @@ mod better;
 mod budget;
 mod candidates;
 mod cluster;
+mod counts;
 mod decision;
+mod draw;
 pub mod evaluate;
 mod find;
 mod fit;
@@ -23,6 +25,7 @@ pub mod ilp;
 mod index;
 mod joules;
 pub mod limits;
+mod misfit;
 mod model;
 mod nicfirst;
 mod node_state;
@@ -39,11 +42,11 @@ pub use better::{better_backup, better_primary};
 pub use budget::{BudgetError, CapError, check_budgets, check_caps, idle_w};
 pub use cluster::{Changes, Cluster};
 pub use decision::{
-    Cost, Decision, Explanation, InstanceKey, Level, Misfit, Near, PlaceError, Placement,
-    PowerBound, Rule,
+    Cost, Decision, Explanation, InstanceKey, Level, Near, PlaceError, Placement, Rule,
 };
 pub use evaluate::{Score, evaluate, with_possible_replicas};
 pub use joules::{Carried, Following, Move, Offered, carried, follow};
+pub use misfit::{Misfit, PowerBound};
 pub use node_state::NodeState;
 pub use placers::{
     Annealing, Hcm, HcmKind, HcmLinear, HostsOnly, Joules, NicFirst, PLACER_DEFAULT, PLACERS,
@@ -100,7 +103,7 @@ fn near_parent(
 }
 
 /// A node for a new backup of a shard whose other replicas are on `replicas`, the primary first.
-/// The decision is flagged if no node has enough free.
+/// The decision is flagged if no node has enough free, with a firm [`Misfit`] only if every node has one.
 pub fn pick_backup(
     request: &Request<'_>,
     cluster: &Cluster,
@@ -117,8 +120,8 @@ pub fn pick_backup(
 }
 
 /// Whether an operator may move an instance to a node: membership, drain, pin, fault domain of the shard's
-/// `others` (without the instance that moves) and memory. Cores and bandwidth are the operator's
-/// risk; see [`fits_fully`].
+/// `others` (without the instance that moves), accelerators, memory and disk. Cores, bandwidth and power are the
+/// operator's risk; see [`fits_firmly`] and [`fits_fully`].
 pub fn fits(
     request: &Request<'_>,
     cluster: &Cluster,
@@ -129,7 +132,19 @@ pub fn fits(
 ) -> Result<(), Misfit> {
     let ask = Ask::new(service, role, others);
     fit::check_hard(request, cluster, ask, to)?;
-    fit::check_memory(request, cluster, ask, to)
+    fit::check_space(request, cluster, ask, to)
+}
+
+/// As [`fits`], and power too: what no plan may break ([`Misfit::is_firm`]).
+pub fn fits_firmly(
+    request: &Request<'_>,
+    cluster: &Cluster,
+    service: ServiceId,
+    role: Role,
+    to: NodeId,
+    others: &[NodeId],
+) -> Result<(), Misfit> {
+    fit::check_firm(request, cluster, Ask::new(service, role, others), to)
 }
 
 /// As [`fits`], and cores, bandwidth and outstanding requests too.

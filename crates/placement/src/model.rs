@@ -6,6 +6,7 @@
 //! the application adds counts. And a server without an instance is asleep.
 
 use crate::cluster::Cluster;
+pub(crate) use crate::counts::Counts;
 use crate::decision::Placement;
 use crate::fit::{Ask, allowed, wanted};
 use crate::index::Free;
@@ -100,14 +101,8 @@ pub(crate) struct Model {
     /// Use of the first resource at the knee.
     pub(crate) knee_utilisation: f64,
     wire_bytes: f64,
-}
-
-/// How many instances of each service stand on each site.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Counts {
-    sites: usize,
-    primaries: Vec<u16>,
-    backups: Vec<u16>,
+    /// Load of the hours of a day against that of the busiest one, each with how many hours have it.
+    day: Vec<(f64, f64)>,
 }
 
 /// The application at its knee.
@@ -115,7 +110,7 @@ pub(crate) struct Counts {
 pub(crate) struct Knee {
     /// Requests per second.
     pub(crate) rate_rps: f64,
-    /// Energy that a request adds.
+    /// Energy that a request adds: the mean over a day whose busiest hour is at the knee.
     pub(crate) joules: f64,
     /// The site that bounds the rate.
     pub(crate) bound: usize,
@@ -169,42 +164,6 @@ impl Part {
     }
 }
 
-impl Counts {
-    pub(crate) fn new(parts: usize, sites: usize) -> Counts {
-        Counts {
-            sites,
-            primaries: vec![0; parts * sites],
-            backups: vec![0; parts * sites],
-        }
-    }
-
-    /// Instances of a service in a role, by site.
-    pub(crate) fn of(&self, part: usize, role: Role) -> &[u16] {
-        let row = part * self.sites..(part + 1) * self.sites;
-        match role {
-            Role::Primary => &self.primaries[row],
-            Role::Backup | Role::Joining => &self.backups[row],
-        }
-    }
-
-    pub(crate) fn of_mut(&mut self, part: usize, role: Role) -> &mut [u16] {
-        let row = part * self.sites..(part + 1) * self.sites;
-        match role {
-            Role::Primary => &mut self.primaries[row],
-            Role::Backup | Role::Joining => &mut self.backups[row],
-        }
-    }
-
-    /// All instances on a site.
-    pub(crate) fn on(&self, site: usize) -> usize {
-        let rows = self
-            .primaries
-            .chunks(self.sites)
-            .chain(self.backups.chunks(self.sites));
-        rows.map(|row| usize::from(row[site])).sum()
-    }
-}
-
 impl Model {
     /// The application on the servers with these indices in the cluster.
     pub(crate) fn new(
@@ -229,6 +188,7 @@ impl Model {
             power: cluster.power().clone(),
             knee_utilisation,
             wire_bytes: f64::from(request.request_bytes() + WIRE_OVERHEAD_BYTES),
+            day: hours(request.day()),
         }
     }
 
@@ -261,7 +221,7 @@ impl Model {
         let rate_rps = self.knee_utilisation / bound.0;
         Some(Knee {
             rate_rps,
-            joules: self.watts(counts, &use_of, rate_rps) / rate_rps,
+            joules: self.joules(counts, &use_of, rate_rps),
             bound: bound.1,
         })
     }
@@ -368,6 +328,16 @@ impl Model {
         sums
     }
 
+    /// Energy that a request adds, as a mean over the day, if the busiest hour has this rate.
+    fn joules(&self, counts: &Counts, use_of: &[Use], rate_rps: f64) -> f64 {
+        let (mut joules, mut requests) = (0.0, 0.0);
+        for (factor, hours) in &self.day {
+            joules += hours * self.watts(counts, use_of, rate_rps * factor);
+            requests += hours * rate_rps * factor;
+        }
+        joules / requests
+    }
+
     /// Power that the application adds at a rate.
     fn watts(&self, counts: &Counts, use_of: &[Use], rate_rps: f64) -> f64 {
         let mut awake = vec![false; self.servers.len()];
@@ -402,6 +372,18 @@ impl Use {
         let cores = self.core_s / site.cores_left.max(site.cores * 1e-3);
         cores.max(if port.is_nan() { 0.0 } else { port })
     }
+}
+
+/// Equal hours together; one hour at the full rate if all are alike.
+fn hours(day: &[f64]) -> Vec<(f64, f64)> {
+    let mut factors = if day.is_empty() {
+        vec![1.0]
+    } else {
+        day.to_vec()
+    };
+    factors.sort_by(f64::total_cmp);
+    let equal = factors.chunk_by(|a, b| a == b);
+    equal.map(|same| (same[0], same.len() as f64)).collect()
 }
 
 fn site(

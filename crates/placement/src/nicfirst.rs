@@ -1,10 +1,10 @@
 //! As many services on SmartNICs as their memory holds, whatever that does to their cores; the rest as
-//! [`crate::Hcm`] places it. E3's experiment on overload (ATC 2019, 5.2) starts from this.
+//! [`crate::Hcm`] places it. On the same kind of node a replica goes to another rack first. E3's experiment on overload (ATC 2019, 5.2) starts from this.
 
 use crate::assignment::{Assignment, reserve};
 use crate::cluster::Cluster;
 use crate::decision::{InstanceKey, PlaceError, Placement, Rule};
-use crate::find::{Find, Indexed};
+use crate::find::{Find, Indexed, Wanted};
 use crate::fit::{Ask, wanted};
 use crate::hcm::instance;
 use crate::index::Need;
@@ -63,8 +63,11 @@ fn node(
         host: None,
         smartnic: memory_only,
     });
-    let first = |wanted| Indexed.first(cluster, wanted, &mut |_| ());
-    match first(&on_smartnics).or_else(|| first(&wanted)) {
+    let first = |wanted: Wanted| {
+        let mut racks = wanted.other_racks_first(cluster, apart);
+        racks.find_map(|wanted| Indexed.first(cluster, &wanted, &mut |_| ()))
+    };
+    match first(on_smartnics).or_else(|| first(wanted)) {
         Some(node) => Ok(node),
         None => Search::new(request, cluster, PRINTED).closest(ask),
     }

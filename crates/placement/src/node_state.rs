@@ -2,8 +2,8 @@
 
 use crate::limits::OUTSTANDING_PER_CORE_MAX;
 use crate::request::{Demand, Reservation};
-use e3_model::NodeKind;
 use e3_model::plan::Role;
+use e3_model::{Accelerators, NodeKind};
 use e3_power::PowerModel;
 
 /// A node with what is reserved on it. The default stands in tables for an id that no node has.
@@ -25,6 +25,10 @@ pub struct NodeState {
     pub memory_bytes: u64,
     /// Bandwidth of its port.
     pub bandwidth_gbps: f64,
+    /// Disk; the highest number if it is not limited.
+    pub disk_bytes: u64,
+    /// Accelerators that services find there.
+    pub accelerators: Accelerators,
     /// Takes part in the cluster now.
     pub member: bool,
     /// An operator has taken it out of service: it gets no instance.
@@ -48,6 +52,8 @@ impl Default for NodeState {
             speed: 1.0,
             memory_bytes: 0,
             bandwidth_gbps: 0.0,
+            disk_bytes: 0,
+            accelerators: Accelerators::NONE,
             member: false,
             drained: false,
             outstanding: 0,
@@ -83,6 +89,11 @@ impl NodeState {
         self.memory_bytes.saturating_sub(self.used.memory_bytes)
     }
 
+    /// Disk that is not reserved.
+    pub fn disk_left_bytes(&self) -> u64 {
+        self.disk_bytes.saturating_sub(self.used.disk_bytes)
+    }
+
     /// Bandwidth that is not reserved.
     pub fn bandwidth_left_gbps(&self) -> f64 {
         self.bandwidth_gbps - self.used.bandwidth_gbps
@@ -95,6 +106,7 @@ impl NodeState {
         used.cpu_cores += demand.cpu_cores;
         used.memory_bytes = used.memory_bytes.saturating_add(demand.memory_bytes);
         used.bandwidth_gbps += demand.bandwidth_gbps;
+        used.disk_bytes = used.disk_bytes.saturating_add(demand.disk_bytes);
         if *role != Role::Primary {
             self.standby_cpu_cores += instance.full_cpu_cores - demand.cpu_cores;
         }

@@ -4,6 +4,8 @@
 //! ratio of the profile's service times. A service without a profile, or whose profile does not
 //! know both kinds, counts the same on both.
 //!
+//! Where the manifest's load differs from hour to hour, cores and bandwidth are those of the busiest one.
+//!
 //! Joules per request and kind: (active power / active cores) x service time, which for the paper's
 //! profiles is the inverse of Table 1's requests per joule (E3, ATC 2019).
 //!
@@ -12,18 +14,18 @@
 //! idle cluster.
 
 use crate::limits::{BACKUP_CPU_FRACTION, REQUEST_BYTES_DEFAULT};
-use e3_model::application::Application;
+use e3_model::application::{Application, Load};
 use e3_model::dag::{Dag, entries};
 use e3_model::plan::Role;
 use e3_model::profile::Provenance;
 use e3_model::visits::{declared_outputs, visits};
-use e3_model::{Nanos, NodeKind, Profile, ServiceId};
+use e3_model::{Accelerators, Nanos, NodeKind, Profile, ServiceId};
 use e3_power::limits::KNEE_UTILISATION;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What an instance takes of a node.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Demand {
     /// Cores of that kind of node.
     pub cpu_cores: f64,
@@ -31,6 +33,22 @@ pub struct Demand {
     pub memory_bytes: u64,
     /// Bandwidth of its port.
     pub bandwidth_gbps: f64,
+    /// Disk.
+    pub disk_bytes: u64,
+    /// Accelerators that the node must have. They are shared, so nothing of them is taken.
+    pub accelerators: Accelerators,
+}
+
+impl Default for Demand {
+    fn default() -> Demand {
+        Demand {
+            cpu_cores: 0.0,
+            memory_bytes: 0,
+            bandwidth_gbps: 0.0,
+            disk_bytes: 0,
+            accelerators: Accelerators::NONE,
+        }
+    }
 }
 
 /// What an instance takes of the node that it is on.
@@ -100,6 +118,8 @@ struct Cost {
     bandwidth_primary_gbps: f64,
     bandwidth_backup_gbps: f64,
     write_bytes: f64,
+    disk_bytes: u64,
+    accelerators: Accelerators,
 }
 
 /// An application to place.
@@ -112,6 +132,10 @@ pub struct Request<'a> {
     rate_rps: f64,
     /// Use of the first resource at the knee.
     knee_utilisation: f64,
+    /// Load of the busiest hour against that of the manifest.
+    peak: f64,
+    /// Load of each hour against that of the busiest one.
+    day: Vec<f64>,
     /// Services breadth-first, each with the first parent that reaches it.
     walk: Vec<(ServiceId, Option<ServiceId>)>,
 }
@@ -122,7 +146,9 @@ impl<'a> Request<'a> {
         let dag = Dag::new(app).expect("checked when parsed");
         let load = app.spec.load.as_ref();
         let bytes = load.map_or(REQUEST_BYTES_DEFAULT, |l| l.request_bytes);
-        let rate_rps = load.map_or(0.0, |l| l.rate_rps);
+        let peak = load.map_or(1.0, Load::peak);
+        let rate_rps = load.map_or(0.0, |l| l.rate_rps * peak);
+        let day = load.map_or(&[][..], |l| &l.day);
         // Where a profile leaves the outputs open the manifest's bound is the safe figure.
         let ratio = visits(app, &dag, |e| {
             let bound = app.spec.channels[usize::from(e.0)].outputs;
@@ -150,6 +176,8 @@ impl<'a> Request<'a> {
                     bandwidth_primary_gbps: gbps(f64::from(bytes)),
                     bandwidth_backup_gbps: gbps(write_bytes),
                     write_bytes,
+                    disk_bytes: app.service(id).disk().0,
+                    accelerators: app.service(id).accelerators_required(),
                 }
             })
             .collect();
@@ -160,6 +188,8 @@ impl<'a> Request<'a> {
             bytes,
             rate_rps,
             knee_utilisation: KNEE_UTILISATION,
+            peak,
+            day: day.iter().map(|factor| factor / peak).collect(),
             walk: breadth_first(app, dag.source()),
         }
     }
@@ -194,7 +224,8 @@ impl<'a> Request<'a> {
         let Some(time) = time.filter(|_| self.rate_rps > 0.0) else {
             return most;
         };
-        let busy = spec.resources.cpu * f64::from(spec.shards) * self.knee_utilisation;
+        let cores = spec.resources.cpu * self.peak * f64::from(spec.shards);
+        let busy = cores * self.knee_utilisation;
         most.min(busy / (self.rate_rps * time.as_secs_f64()))
     }
 
@@ -203,9 +234,14 @@ impl<'a> Request<'a> {
         self.bytes
     }
 
-    /// Requests per second of the manifest's load; 0 if it names none.
+    /// Requests per second of the manifest's load in its busiest hour; 0 if it names none.
     pub fn rate_rps(&self) -> f64 {
         self.rate_rps
+    }
+
+    /// The load of each hour of a day against that of the busiest one; empty if it is always the same.
+    pub fn day(&self) -> &[f64] {
+        &self.day
     }
 
     /// Bytes that a service writes for a message.
@@ -222,7 +258,7 @@ impl<'a> Request<'a> {
     pub fn demand(&self, service: ServiceId, role: Role, kind: NodeKind) -> Demand {
         let resources = &self.app.service(service).resources;
         let cost = &self.costs[usize::from(service.0)];
-        let full = resources.cpu * self.cost(service, kind).factor;
+        let full = resources.cpu * self.peak * self.cost(service, kind).factor;
         let (cpu_cores, bandwidth_gbps) = match role {
             Role::Primary => (full, cost.bandwidth_primary_gbps),
             Role::Backup | Role::Joining => {
@@ -233,7 +269,14 @@ impl<'a> Request<'a> {
             cpu_cores,
             memory_bytes: resources.memory.0,
             bandwidth_gbps,
+            disk_bytes: cost.disk_bytes,
+            accelerators: cost.accelerators,
         }
+    }
+
+    /// Accelerators that a node of the service must have.
+    pub fn accelerators_required(&self, service: ServiceId) -> Accelerators {
+        self.costs[usize::from(service.0)].accelerators
     }
 
     /// What an instance reserves on a node of that kind.

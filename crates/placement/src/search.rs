@@ -1,14 +1,15 @@
 //! The search for one instance's node, shared by the placers and by the moves of running instances.
 
 use crate::cluster::Cluster;
-use crate::decision::{Decision, InstanceKey, Level, Misfit, Near, PlaceError, Rule, level};
+use crate::decision::{Decision, InstanceKey, Level, Near, PlaceError, Rule, level};
 use crate::find::{Find, Indexed, Wanted};
-use crate::fit::{Ask, Kinds, check, wanted};
+use crate::fit::{Ask, Kinds, check, check_hard, wanted};
 use crate::index::Need;
 use crate::limits::REJECTED_MAX;
+use crate::misfit::Misfit;
 use crate::request::Request;
 use e3_model::plan::Role;
-use e3_model::{NodeId, NodeKind};
+use e3_model::{Accelerators, NodeId, NodeKind};
 
 /// The order in which levels and kinds of nodes are tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -263,6 +264,9 @@ impl<'a> Search<'a> {
 
     fn nowhere(&self, ask: Ask<'_>) -> PlaceError {
         let s = self.request.app.service(ask.service);
+        if let Some(lacking) = self.lacking(ask) {
+            return lacking;
+        }
         if ask.apart.is_empty() {
             return PlaceError::NoNode {
                 service: s.name.clone(),
@@ -272,7 +276,36 @@ impl<'a> Search<'a> {
         PlaceError::FaultDomains {
             service: s.name.clone(),
             replicas: s.replicas,
-            domains: self.cluster.fault_domains(s.pin.as_ref()),
+            domains: self
+                .cluster
+                .fault_domains(s.pin.as_ref(), s.accelerators_required()),
         }
+    }
+
+    /// That only accelerators keep the service off all nodes, if so.
+    fn lacking(&self, ask: Ask<'_>) -> Option<PlaceError> {
+        let ask = Ask { apart: &[], ..ask };
+        let mut nodes = 0;
+        let mut closest: Option<(usize, &str, Accelerators)> = None;
+        for (id, node) in self.cluster.nodes() {
+            match check_hard(self.request, self.cluster, ask, id) {
+                Ok(()) => return None,
+                Err(Misfit::Accelerators { missing }) => {
+                    nodes += 1;
+                    let count = missing.iter().count();
+                    if closest.is_none_or(|(least, ..)| count < least) {
+                        closest = Some((count, &node.name, missing));
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+        let (_, closest, missing) = closest?;
+        Some(PlaceError::Accelerators {
+            service: self.request.app.service(ask.service).name.clone(),
+            nodes,
+            closest: closest.to_string(),
+            missing,
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! What a default scheduler of a cluster does: each instance goes where its service has the fewest
 //! instances so far (even spread over servers) and, of those, to the node with the most free
-//! (least allocated). Distance, energy and kinds of node do not count.
+//! (least allocated). Replicas of a shard go to different racks first, if there are several. Distance, energy and kinds of node do not count.
 
 use crate::assignment::{Assignment, reserve};
 use crate::cluster::Cluster;
@@ -61,7 +61,10 @@ fn node(
     let ask = Ask::new(key.service, key.role(), apart);
     let wanted = wanted(request, cluster, ask);
     let most = on_servers.values().max().copied().unwrap_or(0);
-    let found = (0..=most).find_map(|most| most_free(cluster, &wanted, on_servers, most));
+    let mut racks = wanted.other_racks_first(cluster, apart);
+    let found = racks.find_map(|wanted| {
+        (0..=most).find_map(|most| most_free(cluster, &wanted, on_servers, most))
+    });
     match found {
         Some(node) => Ok(node),
         None => Search::new(request, cluster, PRINTED).closest(ask),

@@ -3,6 +3,7 @@
 mod admit;
 mod budget;
 mod common;
+mod constraints;
 mod follow;
 mod iot_ts;
 mod levels;

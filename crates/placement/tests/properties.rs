@@ -1,7 +1,7 @@
 //! Rules that hold on any cluster for any application; the seed of a failure is printed.
 
 use crate::common::{application, topology};
-use e3_placement::{Cluster, Misfit, PlaceError, Request, Rule, by_name};
+use e3_placement::{Cluster, PlaceError, Request, Rule, by_name};
 use e3_testkit::{Random, seeds};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,12 +61,12 @@ fn rules_hold_for_any_cluster_and_application() {
                     "{at:?}"
                 );
                 assert!(cluster.within_capacity() || exceeded, "{at:?}");
-                let of_memory = matches!(d.overcommitted, Some(Misfit::Memory { .. }));
                 let full = cluster.node(d.node);
-                assert!(
-                    of_memory || full.used.memory_bytes <= full.memory_bytes || exceeded,
-                    "{at:?}"
-                );
+                let is_within = full.used.memory_bytes <= full.memory_bytes
+                    && full.used.disk_bytes <= full.disk_bytes;
+                assert!(is_within || exceeded, "{at:?}");
+                let required = app.service(d.key.service).accelerators_required();
+                assert!(full.accelerators.include(required), "{at:?}");
                 let replicas = placement.replicas(d.key.service, d.key.shard);
                 let servers: BTreeSet<_> = replicas.iter().map(|n| empty.node(*n).server).collect();
                 assert_eq!(servers.len(), replicas.len(), "{at:?}");

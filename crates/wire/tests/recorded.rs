@@ -109,6 +109,11 @@ fn what_format_8_wrote_is_read_and_written_in_the_same_way() {
     check_format(Format(8));
 }
 
+#[test]
+fn what_format_9_wrote_is_read_and_written_in_the_same_way() {
+    check_format(Format(9));
+}
+
 fn check_format(format: Format) {
     let mut recorded = Recorded::of(format);
     let body = samples::message().encode();

@@ -173,6 +173,7 @@ pub(super) fn topology(servers: usize) -> Topology {
         kind,
         cores,
         memory: Bytes(memory),
+        disk: None,
         emulated: true,
         emulation: None,
         relay: false,

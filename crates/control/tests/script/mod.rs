@@ -45,7 +45,8 @@ impl Script {
         Script::of(TOPOLOGY, format)
     }
 
-    fn of(topology: &str, format: Format) -> Script {
+    /// A cluster of this topology, without members.
+    pub fn of(topology: &str, format: Format) -> Script {
         let topology = parse_topology("t.yaml", topology).unwrap();
         let mut control = Control::new(CLUSTER, topology);
         control.format = format;
@@ -120,7 +121,7 @@ impl Script {
         s
     }
 
-    fn join_all(&mut self, nodes: &[&str]) {
+    pub fn join_all(&mut self, nodes: &[&str]) {
         for (i, node) in nodes.iter().enumerate() {
             self.join(node, 100 + i as u64);
         }

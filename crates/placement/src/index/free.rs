@@ -3,7 +3,7 @@
 use crate::limits::ROUNDING;
 use crate::node_state::NodeState;
 use crate::request::Demand;
-use e3_model::NodeKind;
+use e3_model::{Accelerators, NodeKind};
 
 /// What a node has left; the maxima of several.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -11,6 +11,9 @@ pub(crate) struct Free {
     pub(crate) cpu_cores: f64,
     pub(crate) memory_bytes: u64,
     pub(crate) bandwidth_gbps: f64,
+    pub(crate) disk_bytes: u64,
+    /// What it has; nothing of it is taken. Of several nodes what any of them has.
+    pub(crate) accelerators: Accelerators,
 }
 
 impl Free {
@@ -19,6 +22,8 @@ impl Free {
         cpu_cores: f64::NEG_INFINITY,
         memory_bytes: 0,
         bandwidth_gbps: f64::NEG_INFINITY,
+        disk_bytes: 0,
+        accelerators: Accelerators::NONE,
     };
 
     /// What a node has for another instance.
@@ -31,6 +36,8 @@ impl Free {
             cpu_cores: node.cpu_left_cores(),
             memory_bytes: node.memory_left_bytes(),
             bandwidth_gbps: node.bandwidth_left_gbps(),
+            disk_bytes: node.disk_left_bytes(),
+            accelerators: node.accelerators,
         }
     }
 
@@ -39,6 +46,8 @@ impl Free {
         need.cpu_cores <= self.cpu_cores + ROUNDING
             && need.memory_bytes <= self.memory_bytes
             && need.bandwidth_gbps <= self.bandwidth_gbps + ROUNDING
+            && need.disk_bytes <= self.disk_bytes
+            && self.accelerators.include(need.accelerators)
     }
 
     /// Component-wise maxima.
@@ -47,6 +56,8 @@ impl Free {
             cpu_cores: self.cpu_cores.max(other.cpu_cores),
             memory_bytes: self.memory_bytes.max(other.memory_bytes),
             bandwidth_gbps: self.bandwidth_gbps.max(other.bandwidth_gbps),
+            disk_bytes: self.disk_bytes.max(other.disk_bytes),
+            accelerators: self.accelerators.or(other.accelerators),
         }
     }
 }

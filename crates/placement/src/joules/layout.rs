@@ -144,6 +144,12 @@ impl<'a> Layout<'a> {
         } else {
             left.memory_bytes.saturating_add(bytes)
         };
+        let bytes = work.demand.disk_bytes;
+        left.disk_bytes = if sign > 0.0 {
+            left.disk_bytes.saturating_sub(bytes)
+        } else {
+            left.disk_bytes.saturating_add(bytes)
+        };
         self.core_s[site] += sign * work.core_s;
     }
 

@@ -24,16 +24,31 @@ pub fn topology(random: &mut Random) -> Topology {
             let memory = 128 << random.below(4);
             writeln!(
                 text,
-                "            - {{name: {name}h, kind: host, cores: 8, memory: {memory}Mi}}"
+                "            - {{name: {name}h, kind: host, cores: 8, memory: {memory}Mi{}}}",
+                equipment(random)
             )
             .unwrap();
             for nic in 0..random.below(3) {
                 let memory = 64 << random.below(3);
-                writeln!(text, "            - {{name: {name}n{nic}, kind: smartnic, cores: 4, memory: {memory}Mi}}").unwrap();
+                writeln!(text, "            - {{name: {name}n{nic}, kind: smartnic, cores: 4, memory: {memory}Mi{}}}", equipment(random)).unwrap();
             }
         }
     }
     parse_topology("any", &text).unwrap()
+}
+
+/// Some nodes have a limited disk, some lack accelerators.
+fn equipment(random: &mut Random) -> String {
+    let disk = match random.below(3) {
+        0 => format!(", disk: {}Mi", 128 << random.below(4)),
+        _ => String::new(),
+    };
+    let accelerators = match random.below(6) {
+        0 => ", accelerators: []",
+        1 => ", accelerators: [match, aes-gcm]",
+        _ => "",
+    };
+    disk + accelerators
 }
 
 /// Up to five services with up to eight shards and three replicas.
@@ -48,7 +63,17 @@ pub fn application(random: &mut Random) -> Application {
             1 => ", pin: {kind: smartnic}",
             _ => "",
         };
-        writeln!(text, "    - {{name: s{s}, module: m, stateful: true, shards: {shards}, replicas: {replicas}, resources: {{cpu: 0.{cpu}, memory: {memory}Mi}}{pin}}}").unwrap();
+        let disk = match random.below(3) {
+            0 => format!(", disk: {}Mi", 8 << random.below(5)),
+            _ => String::new(),
+        };
+        let accelerators = match random.below(8) {
+            0 => ", accelerators: [match], acceleratorsRequired: [match]",
+            1 => ", accelerators: [aes-cbc, match], acceleratorsRequired: [aes-cbc]",
+            2 => ", accelerators: [crc32]",
+            _ => "",
+        };
+        writeln!(text, "    - {{name: s{s}, module: m, stateful: true, shards: {shards}, replicas: {replicas}, resources: {{cpu: 0.{cpu}, memory: {memory}Mi{disk}}}{accelerators}{pin}}}").unwrap();
     }
     text.push_str("  channels:");
     text.push_str(if services == 1 { " []\n" } else { "\n" });

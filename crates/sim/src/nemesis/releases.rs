@@ -1,4 +1,4 @@
-//! Releases of E3 and the formats that they have. Format 8 is format 7 with another number.
+//! Releases of E3 and the formats that they have. Datagrams and journals are the same in all formats.
 
 use e3_model::{Format, Formats, Timestamp};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// The format of both releases.
 pub(super) const FORMAT: Format = Format(7);
 /// The format that the next release has too.
-pub(super) const NEXT_FORMAT: Format = Format(8);
+pub(super) const NEXT_FORMAT: Format = Format::NEWEST;
 
 /// Which release each process is of.
 #[derive(Debug, Default)]

@@ -261,6 +261,7 @@ impl Stage {
         spec.load = Some(Load {
             rate_rps: self.day.peak_rps,
             request_bytes: 512,
+            day: Vec::new(),
         });
         let service = &mut spec.services[0];
         // What a shard needs at the peak with the reserve, up to the use of a core at the knee.
