@@ -1,5 +1,6 @@
 //! The commands that change the controller's state. They are logged; replaying them gives the same state.
 
+use crate::choice::Choice;
 use crate::credentials::ApiToken;
 use crate::orchestration::Decided;
 use e3_model::backup::Restored;
@@ -282,6 +283,13 @@ pub enum Command {
     At {
         /// When.
         at: Timestamp,
+        /// The command.
+        command: Box<Command>,
+    },
+    /// A command with the nodes that it chose when it was first carried out.
+    With {
+        /// They, in the order in which they were chosen.
+        choices: Vec<Choice>,
         /// The command.
         command: Box<Command>,
     },

@@ -1,10 +1,11 @@
 //! Draining: an operator takes a node out of service, and its replicas move elsewhere.
 //!
-//! Which nodes are drained is logged; the moves follow from it. After every change of the state, the
+//! Which nodes are drained is logged; the moves follow from it, and their targets are logged too. After every change of the state, the
 //! replicas that can move begin to, a few at a time, so what has no room now moves when there is some.
 //! A replica moves as a whole copy to a new node before the old one goes: draining never leaves a
 //! shard with fewer copies. Design: docs/design/011.
 
+use crate::choice::Question;
 use crate::command::{Applied, CommandError};
 use crate::limits::DRAIN_MOVES_MAX;
 use crate::migration::Cancelled;
@@ -118,7 +119,12 @@ impl Control {
                 if stateful && self.moves() >= DRAIN_MOVES_MAX {
                     continue;
                 }
-                if let Ok(to) = self.target(app, shard, node, &ways) {
+                let chosen = self.choose(Question::Drain(key, node), |control| {
+                    let app = &control.apps[&key.app];
+                    let to = control.target(app, app.shard(key)?, node, &ways).ok()?;
+                    Some((key, Some(node), to))
+                });
+                if let Some((.., to)) = chosen {
                     // What is refused is tried again at the next change.
                     let _ = self.migrate(key, node, to, false);
                 }

@@ -103,6 +103,15 @@ pub enum CommandError {
         /// What is wrong.
         why: String,
     },
+    /// The log has choices of nodes that the command does not ask for: another release would lead to another
+    /// state.
+    #[error("{left} of the {of} logged choices of nodes do not fit the state")]
+    Choices {
+        /// Choices that nothing asked for.
+        left: usize,
+        /// All of them.
+        of: usize,
+    },
     /// No node of that name.
     #[error("there is no node {name:?}; the topology has {}", known.join(", "))]
     NoNode {

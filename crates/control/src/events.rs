@@ -79,7 +79,7 @@ impl Control {
     ) -> Result<Applied, CommandError> {
         let before = self.now;
         self.now = before.max(at);
-        let applied = self.apply(command);
+        let applied = self.apply_here(command);
         if !matches!(&applied, Ok(done) if *done != Applied::Nothing) {
             self.now = before;
         }
@@ -295,6 +295,7 @@ fn says_when(command: &Command) -> bool {
             | Command::Forget { .. }
             | Command::SetSecret { .. }
             | Command::At { .. }
+            | Command::With { .. }
             | Command::SetOrchestrator { .. }
             | Command::Orchestrate(_)
     )

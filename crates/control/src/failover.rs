@@ -389,20 +389,21 @@ impl Control {
     /// Begins a shard without a copy somewhere; an error says why it waits.
     pub(crate) fn restart_orphan(&mut self, key: ShardKey, ways: &Ways) -> Result<(), Waiting> {
         let (id, app) = (key.app, &self.apps[&key.app]);
-        let shard = app.shard(key).filter(|shard| app.is_orphan(shard));
-        let Some(shard) = shard else {
+        if app.shard(key).is_none_or(|shard| !app.is_orphan(shard)) {
             return Ok(());
-        };
-        let request = Request::new(&app.plan.app, &app.profiles);
-        let parents = self.primaries_of_parent(id, &request, shard.service);
-        let (service, number) = (shard.service, shard.shard);
-        let found = self.try_resources(|cluster| {
-            Control::leave_out(cluster, ways, |n| ways.is_isolated(n));
-            pick_primary(&request, cluster, service, number, &parents, &[])
-        });
-        let node = self.firmly(key, Role::Primary, found)?;
+        }
+        let node = self.choose_copy(key, Role::Primary, |control| {
+            let app = &control.apps[&id];
+            let request = Request::new(&app.plan.app, &app.profiles);
+            let parents = control.primaries_of_parent(id, &request, key.service);
+            let found = control.try_resources(|cluster| {
+                Control::leave_out(cluster, ways, |n| ways.is_isolated(n));
+                pick_primary(&request, cluster, key.service, key.shard, &parents, &[])
+            });
+            control.firmly(key, Role::Primary, found)
+        })?;
         let app = self.apps.get_mut(&id).expect("just seen");
-        app.orphans.remove(&(service, number));
+        app.orphans.remove(&(key.service, key.shard));
         let shard = app.shard_mut(key).expect("just seen");
         shard.view += 1;
         // Nobody is left who could have granted a lease, and a stateless one needs none.
@@ -453,15 +454,18 @@ impl Control {
             if !service.stateful || is_left || complete || !served || !is_settled {
                 return Ok(());
             }
-            let request = Request::new(&app.plan.app, &app.profiles);
             let primary = shard.primary;
-            let is_off = |n| ways.is_isolated(n) || ways.are_cut(primary, n);
-            let found = self.try_resources(|cluster| {
-                Control::leave_out(cluster, ways, is_off);
-                pick_backup(&request, cluster, shard.service, shard.shard, &replicas)
-            });
             // Without a free fault domain the shard waits for a node to join.
-            let node = self.firmly(key, Role::Backup, found)?;
+            let node = self.choose_copy(key, Role::Backup, |control| {
+                let app = &control.apps[&id];
+                let request = Request::new(&app.plan.app, &app.profiles);
+                let is_off = |n| ways.is_isolated(n) || ways.are_cut(primary, n);
+                let found = control.try_resources(|cluster| {
+                    Control::leave_out(cluster, ways, is_off);
+                    pick_backup(&request, cluster, key.service, key.shard, &replicas)
+                });
+                control.firmly(key, Role::Backup, found)
+            })?;
             let shard = &mut self.apps.get_mut(&id).expect("just seen").plan.shards[at];
             shard.joining.push(node);
             shard.view += 1;

@@ -7,6 +7,7 @@
 
 mod access;
 mod backup;
+mod choice;
 mod command;
 mod concern;
 mod credentials;
@@ -39,6 +40,7 @@ mod reshard;
 mod returned;
 mod scale;
 mod settle;
+mod sharding;
 mod state;
 mod table;
 mod update;
@@ -46,6 +48,7 @@ mod validate;
 mod view;
 mod waiting;
 
+pub use choice::{Choice, Purpose};
 pub use command::{Applied, Command, CommandError, Genesis, Placed};
 pub use credentials::{ApiToken, SecretState, Secrets};
 pub use cut::Backup;
@@ -59,6 +62,7 @@ pub use orchestrator::{InstanceLoad, MeterReading, NodeLoad, Orchestrator};
 pub use plans::{Interest, PlanAnswer, PlanRequest, Plans};
 pub use probation::{Probation, Seen};
 pub use reshard::Resharding;
+pub use sharding::Shards;
 pub use state::{AppState, Control, Loss, Member, RolledBack};
 pub use table::{Chunked, Table};
 pub use waiting::Waiting;

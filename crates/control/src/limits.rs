@@ -8,6 +8,8 @@ pub const APPS_MAX: usize = 1024;
 pub const START_GRACE: Nanos = Nanos::from_secs(3);
 /// The same while it hears none of them: none can say whether it has seen decisions that the log lacks.
 pub const START_SILENCE: Nanos = Nanos::from_secs(30);
+/// Shards of the controller's table of heartbeats.
+pub const SHARDS_MAX: u16 = 64;
 /// Versions of the plan that are kept to find what has changed since. A node that is further behind is
 /// sent the whole plan.
 pub const PLANS_MAX: usize = 256;

@@ -3,8 +3,12 @@
 //! A controller that was not listening knows nothing. Silence counts from when it began to listen
 //! without a gap, in two measures: time, and turns in which it took everything that had arrived. A
 //! paused process, a stepped clock and a fast clock each affect only one of them.
+//!
+//! The table of heartbeats has shards, each with some of the nodes (`sharding.rs`). A turn looks only at
+//! shards in which a member may be silent. What it finds does not depend on the number of shards.
 
 use crate::limits::{START_GRACE, START_SILENCE};
+use crate::sharding::Shards;
 use crate::state::{Control, Member};
 use e3_model::timing::{SILENT_TURNS_MIN, TOGETHER, TURN_GAP_MAX};
 use e3_model::{Nanos, NodeId, Timestamp};
@@ -33,6 +37,23 @@ enum Silence {
     Silent,
 }
 
+/// Some of the nodes.
+#[derive(Clone, Default, Debug)]
+struct Shard {
+    heard: BTreeMap<NodeId, Heard>,
+    /// Members that count as heard in the state, with their incarnations.
+    up: Vec<(NodeId, u32)>,
+    /// None of them can become silent before this time. Heartbeats only put it off.
+    calm: Option<Timestamp>,
+}
+
+/// What a look at a shard finds.
+#[derive(Default)]
+struct Look {
+    silent: Vec<(NodeId, u32)>,
+    is_near: bool,
+}
+
 /// Heartbeats.
 #[derive(Debug)]
 pub struct Membership {
@@ -45,17 +66,23 @@ pub struct Membership {
     now: Moment,
     /// All members were silent at the last turn: it may be the controller that is cut off.
     deaf: bool,
-    heard: BTreeMap<NodeId, Heard>,
     /// Members whose processes have ended, by the word of their successor or of whoever started them.
     ended: BTreeMap<NodeId, u32>,
-    /// The version of the state of which no member can become silent before this time. Heartbeats only
-    /// put it off.
-    calm: Option<(u64, Timestamp)>,
+    numbers: Shards,
+    shards: Vec<Shard>,
+    /// The version of the state whose members the shards have.
+    version: Option<u64>,
 }
 
 impl Membership {
     /// No heartbeat has come yet. `timeout` is the silence after which a node counts as lost.
     pub fn new(now: Timestamp, timeout: Nanos) -> Membership {
+        Membership::sharded(now, timeout, 1)
+    }
+
+    /// The same with so many shards.
+    pub fn sharded(now: Timestamp, timeout: Nanos, shards: u16) -> Membership {
+        let numbers = Shards::new(shards);
         let now = Moment { at: now, turn: 0 };
         Membership {
             timeout,
@@ -63,9 +90,10 @@ impl Membership {
             started: now,
             now,
             deaf: false,
-            heard: BTreeMap::new(),
             ended: BTreeMap::new(),
-            calm: None,
+            shards: vec![Shard::default(); numbers.numbers().len()],
+            numbers,
+            version: None,
         }
     }
 
@@ -75,10 +103,11 @@ impl Membership {
             self.listen_anew(now);
         }
         let turn = self.now.turn;
-        let heard = self.heard.entry(node).or_default();
+        let shard = &mut self.shards[self.numbers.place(node)];
+        let heard = shard.heard.entry(node).or_default();
         if incarnation >= heard.incarnation {
             if incarnation != heard.incarnation {
-                self.calm = None;
+                shard.calm = None;
             }
             let last = Moment { at: now, turn };
             *heard = Heard { incarnation, last };
@@ -91,7 +120,7 @@ impl Membership {
     }
 
     /// When the first of these members may be about to count as silent, if none sends anything.
-    fn calm_until(&self, up: &BTreeMap<NodeId, u32>) -> Option<Timestamp> {
+    fn calm_until(&self, up: &[(NodeId, u32)]) -> Option<Timestamp> {
         let times = up.iter().map(|(node, incarnation)| {
             let (since, limit) = self.since(*node, *incarnation);
             since.at + (limit - TOGETHER)
@@ -102,7 +131,34 @@ impl Membership {
     fn listen_anew(&mut self, now: Timestamp) {
         let turn = self.now.turn;
         self.listening = Moment { at: now, turn };
-        self.calm = None;
+        self.look_again();
+    }
+
+    /// The next turn looks at all shards.
+    fn look_again(&mut self) {
+        for shard in &mut self.shards {
+            shard.calm = None;
+        }
+    }
+
+    /// Takes up the members of a state.
+    fn note_members(&mut self, control: &Control) {
+        if self.version == Some(control.version) {
+            return;
+        }
+        self.version = Some(control.version);
+        self.look_again();
+        for shard in &mut self.shards {
+            shard.up.clear();
+        }
+        for (node, member) in control.members.iter().filter(|(_, m)| m.up) {
+            let shard = &mut self.shards[self.numbers.place(*node)];
+            shard.up.push((*node, member.incarnation));
+        }
+    }
+
+    fn last_heard(&self, node: NodeId) -> Option<&Heard> {
+        self.shards[self.numbers.place(node)].heard.get(&node)
     }
 
     /// Whether no member is heard: the controller itself may be cut off.
@@ -112,8 +168,7 @@ impl Membership {
 
     /// When a node's process was last heard.
     pub fn heard(&self, node: NodeId, incarnation: u32) -> Option<Timestamp> {
-        self.heard
-            .get(&node)
+        self.last_heard(node)
             .filter(|h| h.incarnation == incarnation)
             .map(|h| h.last.at)
     }
@@ -148,7 +203,7 @@ impl Membership {
 
     /// Since when a node's process is silent, and how long it may be.
     fn since(&self, node: NodeId, incarnation: u32) -> (Moment, Nanos) {
-        let heard = self.heard.get(&node);
+        let heard = self.last_heard(node);
         let heard = heard.filter(|h| h.incarnation == incarnation);
         let first = self.listening == self.started;
         let limit = match heard {
@@ -187,33 +242,47 @@ impl Membership {
             at: now,
             turn: self.now.turn + 1,
         };
-        let is_calm =
-            |(version, until): (u64, Timestamp)| version == control.version && now < until;
-        if self.calm.is_some_and(is_calm) {
-            return BTreeMap::new();
+        self.note_members(control);
+        let (mut lost, mut is_near) = (BTreeMap::new(), false);
+        for at in 0..self.shards.len() {
+            if self.shards[at].calm.is_some_and(|until| now < until) {
+                continue;
+            }
+            let found = self.look(now, &self.shards[at].up);
+            let is_calm = found.silent.is_empty() && !found.is_near;
+            let until = is_calm.then(|| self.calm_until(&self.shards[at].up));
+            self.shards[at].calm = until.flatten();
+            lost.extend(found.silent);
+            is_near |= found.is_near;
         }
-        self.calm = None;
-        let up = control.members.iter().filter(|(_, m)| m.up);
-        let up: BTreeMap<NodeId, u32> = up.map(|(n, m)| (*n, m.incarnation)).collect();
-        let silence = |n: &NodeId, i: &u32| self.silence(now, *n, *i);
-        let mut lost = up.clone();
-        lost.retain(|n, i| silence(n, i) == Silence::Silent);
-        if lost.len() == up.len() {
-            self.deaf = !up.is_empty();
+        let members = self
+            .shards
+            .iter()
+            .map(|shard| shard.up.len())
+            .sum::<usize>();
+        if lost.len() == members {
+            self.deaf = members > 0;
             return BTreeMap::new();
         }
         let long = |(n, _): (&NodeId, &u32)| {
-            let heard = self.heard.get(n).map_or(self.started, |h| h.last);
+            let heard = self.last_heard(*n).map_or(self.started, |h| h.last);
             now.since(heard.at.max(self.listening.at)) > self.timeout + TOGETHER
         };
-        let is_near = |(n, i): (&NodeId, &u32)| silence(n, i) == Silence::Near;
-        let near = up.iter().any(is_near);
-        if lost.is_empty() && !near {
-            self.calm = self.calm_until(&up).map(|until| (control.version, until));
-        }
-        if near && !lost.iter().any(long) {
+        if is_near && !lost.iter().any(long) {
             return BTreeMap::new();
         }
         lost
+    }
+
+    fn look(&self, now: Timestamp, up: &[(NodeId, u32)]) -> Look {
+        let mut look = Look::default();
+        for (node, incarnation) in up {
+            match self.silence(now, *node, *incarnation) {
+                Silence::Silent => look.silent.push((*node, *incarnation)),
+                Silence::Near => look.is_near = true,
+                Silence::Heard => {}
+            }
+        }
+        look
     }
 }

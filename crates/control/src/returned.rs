@@ -6,6 +6,7 @@
 //! moves. Every such move lowers that measure ([`better_primary`]), so the series ends; and
 //! [`RETURN_MOVES_MAX`] bounds it in any case. Design: docs/design/011.
 
+use crate::choice::Question;
 use crate::limits::RETURN_MOVES_MAX;
 use crate::state::{AppState, Control};
 use e3_model::plan::{Role, ShardPlan};
@@ -35,18 +36,24 @@ impl Control {
         let is_up = |node: &NodeId| members.get(node).is_some_and(|m| m.up);
         self.returned.retain(|node, _| is_up(node));
         while !self.returned.is_empty() && !self.is_busy() {
-            let Some(better) = self.better() else {
+            let chosen = self.choose(Question::Return, |control| {
+                let Better { key, from, to } = control.better()?;
+                Some((key, Some(from), to))
+            });
+            let Some((key, Some(from), to)) = chosen else {
                 self.returned.clear();
                 return;
             };
-            let left = self.returned.get_mut(&better.to).expect("it returned");
+            // What the log chose may be gone where another release replays it.
+            let Some(left) = self.returned.get_mut(&to) else {
+                self.returned.clear();
+                return;
+            };
             *left -= 1;
             let is_last = *left == 0;
-            let is_refused = self
-                .migrate(better.key, better.from, better.to, false)
-                .is_err();
+            let is_refused = self.migrate(key, from, to, false).is_err();
             if is_last || is_refused {
-                self.returned.remove(&better.to);
+                self.returned.remove(&to);
             }
         }
     }

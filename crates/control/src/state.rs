@@ -1,5 +1,6 @@
 //! The controller's state and how commands change it.
 
+use crate::choice::{Choice, Choices};
 use crate::command::{Applied, Command, CommandError, Deployment, Placed};
 use crate::credentials::{ApiToken, Secrets};
 use crate::cut::Backup;
@@ -80,6 +81,8 @@ pub struct Control {
     pub(crate) now: Timestamp,
     #[serde(skip)]
     pub(crate) index: IndexCell,
+    #[serde(skip)]
+    pub(crate) choices: Choices,
 }
 
 /// A node that has joined.
@@ -267,6 +270,7 @@ impl Control {
             next_move: 1,
             now: Timestamp::ZERO,
             index: IndexCell::default(),
+            choices: Choices::default(),
         }
     }
 
@@ -280,6 +284,64 @@ impl Control {
 
     /// Applies a command. An error leaves the state as it was.
     pub fn apply(&mut self, command: &Command) -> Result<Applied, CommandError> {
+        if let Command::With { choices, command } = command {
+            return self.apply_with(choices, command);
+        }
+        self.apply_choosing(command).map(|(applied, _)| applied)
+    }
+
+    /// Applies a command of the log, which chooses the nodes that it chose when it was logged.
+    pub fn replay(&mut self, command: &Command) -> Result<Applied, CommandError> {
+        match command {
+            Command::With { choices, command } => self.apply_with(choices, command),
+            // It chose none.
+            _ if self.format >= Format::CHOICES => self.apply_with(&[], command),
+            _ => self.apply(command),
+        }
+    }
+
+    /// As [`Control::apply`]; also gives the nodes that it chose, so that they are logged with the command.
+    pub fn apply_choosing(
+        &mut self,
+        command: &Command,
+    ) -> Result<(Applied, Vec<Choice>), CommandError> {
+        assert!(!matches!(command, Command::With { .. }), "it has chosen");
+        self.choices.begin(None);
+        let applied = self.apply_here(command);
+        let (made, _) = self.choices.end();
+        Ok((applied?, made))
+    }
+
+    /// A command as it is logged. It must be asked before the command is applied which format that is.
+    pub fn logged(format: Format, command: Command, choices: Vec<Choice>) -> Command {
+        if choices.is_empty() || format < Format::CHOICES {
+            return command;
+        }
+        let command = Box::new(command);
+        Command::With { choices, command }
+    }
+
+    /// Applies a command with the nodes that it chose before.
+    fn apply_with(
+        &mut self,
+        choices: &[Choice],
+        command: &Command,
+    ) -> Result<Applied, CommandError> {
+        let before = (!choices.is_empty()).then(|| self.clone());
+        self.choices.begin(Some(choices));
+        let applied = self.apply_here(command);
+        let left = self.choices.end().1;
+        match before.filter(|_| left > 0) {
+            None => applied,
+            Some(before) => {
+                *self = before;
+                let of = choices.len();
+                Err(CommandError::Choices { left, of })
+            }
+        }
+    }
+
+    pub(crate) fn apply_here(&mut self, command: &Command) -> Result<Applied, CommandError> {
         if let Command::At { at, command } = command {
             return self.apply_at(*at, command);
         }
@@ -378,6 +440,8 @@ impl Control {
             Command::RetireSecret { app, name } => self.retire_secret(app, name)?,
             Command::DeleteSecret { app, name } => self.delete_secret(app, name)?,
             Command::At { at, command } => self.apply_at(*at, command)?,
+            // It is never within another command.
+            Command::With { .. } => Applied::Nothing,
             Command::SetOrchestrator { settings, at } => self.set_orchestrator(settings, *at)?,
             Command::SetPowerCap { domain, cap_w } => self.set_power_cap(domain, *cap_w)?,
             Command::Orchestrate(decided) => self.orchestrate(decided)?,

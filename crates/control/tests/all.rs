@@ -2,6 +2,7 @@
 
 mod access;
 mod backup;
+mod choices;
 mod concern;
 mod copies;
 mod disk;
@@ -26,6 +27,7 @@ mod scale;
 mod scaling;
 mod script;
 mod scripts;
+mod sharding;
 mod silence;
 mod spreading;
 mod vacant;

@@ -79,7 +79,7 @@ fn shards_of(s: &Script, service: ServiceId) -> u16 {
 }
 
 /// A recorded file; written first if it is missing and that is asked for.
-fn recorded(format: Format, name: &str, written: impl FnOnce() -> String) -> String {
+pub fn recorded(format: Format, name: &str, written: impl FnOnce() -> String) -> String {
     let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let dir = dir.join("tests/recorded").join(format.to_string());
     let path = dir.join(name);

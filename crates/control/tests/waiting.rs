@@ -243,10 +243,10 @@ fn a_copy_waits_for_a_node_with_the_accelerators_that_it_requires() {
 
 /// A log of it replays as it was decided.
 #[test]
-fn before_format_8_a_copy_goes_where_least_lacks() {
+fn before_format_9_a_copy_goes_where_least_lacks() {
     let needs = "cpu: 0.5, memory: 200Mi";
     let mut s = full(
-        Format(7),
+        Format(8),
         "cores: 4, memory: 256Mi",
         needs,
         "cpu: 0.5, memory: 100Mi",
@@ -258,14 +258,14 @@ fn before_format_8_a_copy_goes_where_least_lacks() {
 
 #[test]
 fn disk_and_required_accelerators_need_the_format_whose_programs_know_them() {
-    let mut s = cluster(Format(7), "cores: 4, memory: 256Mi");
+    let mut s = cluster(Format(8), "cores: 4, memory: 256Mi");
     let needs = "resources: {cpu: 1, memory: 10Mi, disk: 1Gi}";
     let refused = s
         .deploy_manifest(&app("state", needs))
         .unwrap_err()
         .to_string();
     assert!(
-        refused.contains("need format 8, the cluster writes format 7"),
+        refused.contains("need format 9, the cluster writes format 8"),
         "{refused}"
     );
 }

@@ -3,6 +3,7 @@
 use crate::audit::Subject;
 use crate::refusal::bad_json;
 use crate::shared::Shared;
+use crate::solve;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
@@ -42,7 +43,7 @@ pub(crate) async fn deploy(
     body: Result<Json<DeployRequest>, JsonRejection>,
 ) -> Result<(Extension<Subject>, Json<DeployResponse>), Refusal> {
     let Json(request) = body.map_err(|e| bad_json(&e))?;
-    let response = s.core().deploy(&request, query.dry_run)?;
+    let response = solve::deploy(&s, &request, query.dry_run).await?;
     let subject = serde_json::to_string(&response).expect("answers have text keys only");
     Ok((Extension(Subject(subject)), Json(response)))
 }

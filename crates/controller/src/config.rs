@@ -30,6 +30,10 @@ pub struct ControllerConfig {
     pub secret_key_file: PathBuf,
     /// Whether the key is made if the file is missing and nothing is encrypted yet.
     pub makes_secret_key: bool,
+    /// Shards of the table of heartbeats, 1..=[`SHARDS_MAX`](e3_control::limits::SHARDS_MAX).
+    pub heartbeat_shards: u16,
+    /// Program of the solver HiGHS, which the placer `ilp` runs.
+    pub highs: PathBuf,
     /// How many requests each token may make.
     pub rate_limit: RateLimit,
     /// How long clients may take.

@@ -21,6 +21,7 @@ use e3_model::{Formats, NodeId, ShardKey, Timestamp};
 use e3_store::Store;
 use e3_wire::heartbeat::Heartbeat;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use tokio::sync::watch;
 
 /// Everything that the controller knows.
@@ -52,6 +53,8 @@ pub(crate) struct Core {
     pub(crate) formats: Formats,
     /// Of services whose manifests give none.
     pub(crate) durability: Durability,
+    /// Program of the solver HiGHS.
+    pub(crate) highs: PathBuf,
     /// Datagrams on the heartbeat port that are not heartbeats of members.
     pub(crate) garbage: u64,
     store: Store,
@@ -96,7 +99,11 @@ impl Core {
         };
         let restores = Parts::open(config.dir.join("restores"), is_restored)?;
         let mut core = Core {
-            membership: Membership::new(clock.now(), config.heartbeat_timeout),
+            membership: Membership::sharded(
+                clock.now(),
+                config.heartbeat_timeout,
+                config.heartbeat_shards,
+            ),
             orchestrator: Orchestrator::new(&control),
             control,
             reports: BTreeMap::new(),
@@ -115,6 +122,7 @@ impl Core {
             clock,
             formats: config.formats,
             durability: config.durability,
+            highs: config.highs.clone(),
             garbage: 0,
             store,
             broken: None,
@@ -176,7 +184,9 @@ impl Core {
     fn take(&mut self, next: &mut Control, command: &Command) -> Result<Applied, ExecuteError> {
         let before = next.clone();
         let command = next.at(self.clock.now(), command);
-        let applied = next.apply(&command)?;
+        let format = next.format;
+        let (applied, choices) = next.apply_choosing(&command)?;
+        let command = Control::logged(format, command, choices);
         if applied != Applied::Nothing {
             let bytes = serde_json::to_vec(&command).expect("commands have text keys only");
             if let Err(e) = self.store.append(&bytes) {

@@ -5,6 +5,7 @@ use crate::blobs::digest;
 use crate::core::Core;
 use crate::error::ExecuteError;
 use crate::refusal::not_stored;
+use crate::solve::Problem;
 use axum::http::StatusCode;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -15,23 +16,86 @@ use e3_model::backup::Restored;
 use e3_model::document::{check_fit, parse_application, parse_profile};
 use e3_model::plan::Release;
 use e3_model::{Application, Format, Profile};
-use e3_placement::{AdmitError, PLACER_DEFAULT, PLACERS, Request, admit, by_name};
+use e3_placement::{
+    AdmitError, PLACER_DEFAULT, PLACERS, PlaceError, Placer, Request, admit, by_name,
+};
+use e3_solver::Timed;
+use e3_solver::limits::TIME_MAX;
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How far a deployment has come without waiting for anything.
+pub(crate) enum Begun {
+    /// It is done.
+    Done(DeployResponse),
+    /// A solver is to decide where the instances go; see [`Core::submit`].
+    Solve(Box<Sent>, Box<Problem>),
+}
+
+/// What became of the decisions of a solver.
+pub(crate) enum Submitted {
+    /// They hold.
+    Done(DeployResponse),
+    /// The state has changed so that they do not fit, for this reason. This is the problem now.
+    Overtaken(String, Box<Problem>),
+}
+
+/// Who decides where the instances go.
+enum Chosen {
+    /// Nobody: the application runs, or the log's format has no decisions.
+    Nobody,
+    /// A placer that answers at once.
+    Placer(Box<dyn Placer>),
+    /// A placer with a time budget.
+    Solver(Timed),
+}
+
+/// Why a deployment was not carried out.
+enum CommitError {
+    /// The state machine refuses the command.
+    Command(CommandError),
+    /// Another reason.
+    Other(Refusal),
+}
+
+impl From<Refusal> for CommitError {
+    fn from(refusal: Refusal) -> CommitError {
+        CommitError::Other(refusal)
+    }
+}
 
 impl Core {
-    /// Deploys an application. A refused deployment leaves nothing on the disk. A dry run makes the same
-    /// checks and changes nothing.
-    pub(crate) fn deploy(
+    /// Deploys an application, or begins to: a solver decides beside the state machine. A refused
+    /// deployment leaves nothing on the disk. A dry run makes the same checks and changes nothing.
+    pub(crate) fn begin_deploy(
         &mut self,
         q: &DeployRequest,
         dry_run: bool,
-    ) -> Result<DeployResponse, Refusal> {
+    ) -> Result<Begun, Refusal> {
         self.import_secrets();
-        let deployed = self.try_deploy(q, dry_run);
-        if deployed.is_err() && !dry_run {
+        let begun = self.try_deploy(q, dry_run);
+        self.swept(dry_run, begun)
+    }
+
+    /// Carries out a deployment that a solver has decided on, from the state with the version `base`. What
+    /// it decided is checked against the present state.
+    pub(crate) fn submit(
+        &mut self,
+        q: &DeployRequest,
+        dry_run: bool,
+        sent: &Sent,
+        (base, placed): (u64, Vec<Placed>),
+    ) -> Result<Submitted, Refusal> {
+        self.import_secrets();
+        let submitted = self.try_submit(q, dry_run, sent, (base, placed));
+        self.swept(dry_run, submitted)
+    }
+
+    fn swept<T>(&self, dry_run: bool, result: Result<T, Refusal>) -> Result<T, Refusal> {
+        if result.is_err() && !dry_run {
             self.sweep();
         }
-        deployed
+        result
     }
 
     /// Removes modules and assets that no version names that runs or is kept.
@@ -99,18 +163,13 @@ impl Core {
         format!("{what}: write it to {} (mode 0600)", file.display())
     }
 
-    /// Where the instances of a new application go: decided here, so that the log holds the decisions
-    /// whatever placers become. Empty for one that runs, and where the log's format has no decisions.
-    fn place(
-        &self,
-        app: &Application,
-        profiles: &BTreeMap<String, Profile>,
-        q: &DeployRequest,
-    ) -> Result<Vec<Placed>, Refusal> {
+    /// Who decides where the instances of a new application go. It is decided before the command is
+    /// logged, so that the log holds the decisions whatever placers become.
+    fn chosen(&self, app: &Application, q: &DeployRequest) -> Result<Chosen, Refusal> {
         let name = q.placer.as_deref();
         if self.control.app_named(&app.name).is_some() {
             return match name {
-                None => Ok(Vec::new()),
+                None => Ok(Chosen::Nobody),
                 Some(_) => Err(unprocessable(format!(
                     "application {:?} runs; a placer is for new applications",
                     app.name
@@ -119,13 +178,19 @@ impl Core {
             };
         }
         let name = name.unwrap_or(PLACER_DEFAULT);
-        let placer = by_name(name).ok_or_else(|| {
-            let known = PLACERS.join(", ");
-            unprocessable(format!("no placer {name:?}, there are {known}"))
-        })?;
+        let limit = q.time_limit_ms.map(Duration::from_millis);
+        let chosen = match Timed::by_name(name, limit, &self.highs) {
+            Some(solver) => Chosen::Solver(solver),
+            None => Chosen::Placer(by_name(name).ok_or_else(|| {
+                let known = PLACERS.into_iter().chain([e3_solver::NAME]);
+                let known = known.collect::<Vec<_>>().join(", ");
+                unprocessable(format!("no placer {name:?}, there are {known}"))
+            })?),
+        };
+        check_limit(&chosen, name, limit)?;
         if self.control.format < Format::PLACED {
             if q.placer.is_none() || name == PLACER_UNDECIDED {
-                return Ok(Vec::new());
+                return Ok(Chosen::Nobody);
             }
             let error = format!(
                 "placer {name:?}: the cluster writes format {}, which has only {PLACER_UNDECIDED}",
@@ -135,28 +200,96 @@ impl Core {
                 unprocessable(error).hint("raise the cluster's format first: e3 upgrade --finish")
             );
         }
-        let request = Request::new(app, profiles);
-        let control = &self.control;
-        let placed =
-            control.try_resources(|cluster| admit(&*placer, &request, cluster, q.overcommit));
-        let placement = placed.map_err(|why| not_admitted(q, &why))?;
-        Ok(control.try_resources(|cluster| explain(&request, cluster, &placement)))
+        Ok(chosen)
     }
 
-    fn try_deploy(&mut self, q: &DeployRequest, dry_run: bool) -> Result<DeployResponse, Refusal> {
+    fn try_deploy(&mut self, q: &DeployRequest, dry_run: bool) -> Result<Begun, Refusal> {
         let sent = self.read(q)?;
-        self.check_values(&sent.app)?;
-        let restored = match &q.restore {
-            None => None,
-            Some(restore) => {
-                self.check_secrets(&sent.app, restore)?;
-                Some(self.restored(&sent.app, restore, dry_run)?)
+        let restored = self.check(&sent, q, dry_run)?;
+        let placed = match self.chosen(&sent.app, q)? {
+            Chosen::Nobody => Vec::new(),
+            Chosen::Placer(placer) => {
+                let request = Request::new(&sent.app, &sent.profiles);
+                place(&self.control, &*placer, &request, q.overcommit)
+                    .map_err(|why| not_admitted(q, &why))?
+            }
+            Chosen::Solver(solver) => {
+                let problem = self.problem(q, &sent, solver);
+                return Ok(Begun::Solve(Box::new(sent), Box::new(problem)));
             }
         };
-        let placed = self.place(&sent.app, &sent.profiles, q)?;
+        match self.commit(q, dry_run, &sent, restored, placed) {
+            Ok(response) => Ok(Begun::Done(response)),
+            Err(CommitError::Command(e)) => Err(refused(q, e)),
+            Err(CommitError::Other(refusal)) => Err(refusal),
+        }
+    }
+
+    /// What a solver needs of the state. The copy shares its values with the state, and its index is made
+    /// where it is solved, so this takes the controller little time.
+    fn problem(&self, q: &DeployRequest, sent: &Sent, solver: Timed) -> Problem {
+        Problem {
+            state: self.control.clone(),
+            app: sent.app.clone(),
+            profiles: sent.profiles.clone(),
+            overcommit: q.overcommit,
+            solver,
+        }
+    }
+
+    fn try_submit(
+        &mut self,
+        q: &DeployRequest,
+        dry_run: bool,
+        sent: &Sent,
+        (base, placed): (u64, Vec<Placed>),
+    ) -> Result<Submitted, Refusal> {
+        check_fit(&q.file, &q.manifest, &sent.app, &self.control.topology)
+            .map_err(|e| unprocessable(e.to_string()))?;
+        let restored = self.check(sent, q, dry_run)?;
+        let Chosen::Solver(solver) = self.chosen(&sent.app, q)? else {
+            unreachable!("only its solver's decisions are submitted");
+        };
+        let has_changed = self.control.version != base;
+        match self.commit(q, dry_run, sent, restored, placed) {
+            Ok(response) => Ok(Submitted::Done(response)),
+            Err(CommitError::Command(
+                e @ (CommandError::Placed { .. } | CommandError::Admit(_)),
+            )) if has_changed => {
+                let problem = self.problem(q, sent, solver);
+                Ok(Submitted::Overtaken(e.to_string(), Box::new(problem)))
+            }
+            Err(CommitError::Command(e)) => Err(refused(q, e)),
+            Err(CommitError::Other(refusal)) => Err(refusal),
+        }
+    }
+
+    /// Checks what depends on the state beside the placement; the state that the application begins with.
+    fn check(
+        &self,
+        sent: &Sent,
+        q: &DeployRequest,
+        dry_run: bool,
+    ) -> Result<Option<Restored>, Refusal> {
+        self.check_values(&sent.app)?;
+        let Some(restore) = &q.restore else {
+            return Ok(None);
+        };
+        self.check_secrets(&sent.app, restore)?;
+        self.restored(&sent.app, restore, dry_run).map(Some)
+    }
+
+    fn commit(
+        &mut self,
+        q: &DeployRequest,
+        dry_run: bool,
+        sent: &Sent,
+        restored: Option<Restored>,
+        placed: Vec<Placed>,
+    ) -> Result<DeployResponse, CommitError> {
         let command = sent.command(q.overcommit, restored, placed);
         let mut after = self.control.clone();
-        let would = after.apply(&command).map_err(|e| refused(q, e))?;
+        let would = after.apply(&command).map_err(CommitError::Command)?;
         let response = |applied: &Applied, control: &Control| {
             let id = control.app_named(&sent.app.name);
             let id = id.expect("it has been deployed");
@@ -170,7 +303,7 @@ impl Core {
         if dry_run {
             return Ok(response(&would, &after));
         }
-        let applied = self.carry_out(q, &sent, command)?;
+        let applied = self.carry_out(q, sent, command)?;
         Ok(response(&applied, &self.control))
     }
 
@@ -271,8 +404,37 @@ impl Core {
     }
 }
 
+/// Where a placer puts the instances of a new application, with the reasons.
+pub(crate) fn place(
+    control: &Control,
+    placer: &dyn Placer,
+    request: &Request<'_>,
+    overcommit: bool,
+) -> Result<Vec<Placed>, AdmitError> {
+    let placement = control.try_resources(|cluster| admit(placer, request, cluster, overcommit))?;
+    Ok(control.try_resources(|cluster| explain(request, cluster, &placement)))
+}
+
+/// Whether the time that a request gives its placer is one that it can have.
+fn check_limit(chosen: &Chosen, name: &str, limit: Option<Duration>) -> Result<(), Refusal> {
+    match (chosen, limit) {
+        (_, None) => Ok(()),
+        (Chosen::Solver(_), Some(limit)) => {
+            let (ms, ms_max) = (limit.as_millis(), TIME_MAX.as_millis());
+            if (1..=ms_max).contains(&ms) {
+                return Ok(());
+            }
+            Err(unprocessable(format!(
+                "timeLimitMs is {ms}, must be 1..={ms_max}"
+            )))
+        }
+        (_, Some(_)) => Err(unprocessable(format!("placer {name:?} has no time limit"))
+            .hint("leave out --time-limit, or choose annealing or ilp")),
+    }
+}
+
 /// What a request brings.
-struct Sent {
+pub(crate) struct Sent {
     app: Application,
     profiles: BTreeMap<String, Profile>,
     /// By service.
@@ -315,7 +477,13 @@ fn unprocessable(error: String) -> Refusal {
     Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error)
 }
 
-fn not_admitted(q: &DeployRequest, why: &AdmitError) -> Refusal {
+pub(crate) fn not_admitted(q: &DeployRequest, why: &AdmitError) -> Refusal {
     let error = format!("{}: {why}", q.file);
-    Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error).hint(why.hint())
+    let hint = match why {
+        AdmitError::Place(PlaceError::Solver(_)) => {
+            "choose another placer, such as joules, or start the cluster with E3_HIGHS=FILE e3 up"
+        }
+        _ => why.hint(),
+    };
+    Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error).hint(hint)
 }

@@ -1,7 +1,7 @@
 //! The controller program: drives [`e3_control::Control`], serves the HTTP API, receives the nodes'
 //! heartbeats, and writes every decision to disk before anyone sees it.
 //!
-//! One thread serves everything. A controller that is killed and restarted has lost nothing that it
+//! One thread serves everything but searches for a placement that have a time budget. A controller that is killed and restarted has lost nothing that it
 //! acknowledged; nodes and applications continue meanwhile.
 
 mod access;
@@ -40,6 +40,7 @@ mod routes;
 mod seal;
 mod secrets;
 mod shared;
+mod solve;
 mod status;
 mod taking;
 mod tokens;
@@ -58,7 +59,7 @@ pub use seal::{SecretKey, SecretKeyError};
 
 use crate::audit::AuditLog;
 use crate::core::Core;
-use crate::limits::CLOSE_GRACE;
+use crate::limits::{CLOSE_GRACE, SOLVERS_MAX};
 use crate::rate::Buckets;
 use crate::shared::Shared;
 use e3_clock::Clock;
@@ -66,7 +67,7 @@ use e3_http::Own;
 use std::io;
 use std::sync::{Arc, Mutex};
 use tokio::net::{TcpListener, UdpSocket};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// Runs a controller until SIGTERM or SIGINT.
 pub fn run(config: ControllerConfig) -> Result<(), ControllerError> {
@@ -97,6 +98,7 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
         core: Arc::new(Mutex::new(core)),
         version,
         audit: Arc::new(Mutex::new(audit)),
+        solvers: Arc::new(Semaphore::new(SOLVERS_MAX)),
     };
     tracing::info!(%address, "controller serves HTTP");
     let mut hearing = tokio::spawn(nodes::hear(shared.clone(), heartbeats));

@@ -46,6 +46,8 @@ pub const LATELY: Nanos = Nanos::from_secs(60);
 pub const HEARD_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// How long such a request waits: as long as the controller does if it hears any node.
 pub const HEARD_WAIT: Duration = Duration::from_secs(4);
+/// Placements with a time budget that are searched for at the same time, each on a thread of its own.
+pub const SOLVERS_MAX: usize = 2;
 /// Age after which the figures of a report are stale, even if heartbeats continue.
 pub const REPORT_TIMEOUT: Nanos = Nanos::from_secs(5);
 /// Problems of an application that `/readyz` names one by one.

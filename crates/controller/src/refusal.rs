@@ -50,6 +50,7 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::TooManySecrets(_)
                 | CommandError::SecretInUse { .. }
                 | CommandError::Placed { .. }
+                | CommandError::Choices { .. }
                 | CommandError::AlreadyThere { .. } => StatusCode::CONFLICT,
                 CommandError::Admit(_)
                 | CommandError::Hardware(_)

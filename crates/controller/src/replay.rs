@@ -97,7 +97,7 @@ pub(crate) fn replay(recovered: &Recovered, formats: Formats) -> Result<Option<C
     check(control.format, &control.format_release)?;
     for (i, entry) in entries {
         let command: Command = serde_json::from_slice(entry).map_err(|e| read(i, e))?;
-        let applied = control.apply(&command);
+        let applied = control.replay(&command);
         applied.map_err(|e| {
             LogError::Unreadable(format!("command {} cannot be replayed: {e}", i + 1))
         })?;

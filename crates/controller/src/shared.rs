@@ -3,7 +3,7 @@
 use crate::audit::AuditLog;
 use crate::core::Core;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// The state that the handlers share.
 #[derive(Clone)]
@@ -12,6 +12,8 @@ pub(crate) struct Shared {
     /// The version of the plans, for requests that wait for a newer one.
     pub(crate) version: watch::Receiver<u64>,
     pub(crate) audit: Arc<Mutex<AuditLog>>,
+    /// Placements that may still be searched for at the same time.
+    pub(crate) solvers: Arc<Semaphore>,
 }
 
 impl Shared {

@@ -13,6 +13,7 @@ mod placers;
 mod plans;
 mod power;
 mod secrets;
+mod solvers;
 mod status;
 mod tokens;
 mod topics;

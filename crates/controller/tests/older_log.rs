@@ -1,6 +1,6 @@
 //! A log that is older than what nodes have seen: a restored copy, or a disk that lost writes.
 
-use crate::common::{APP, Controller, NODES, free_port};
+use crate::common::{APP, Controller, NODES, beat as heartbeats, free_port};
 use e3_model::Format;
 use e3_model::api::*;
 use e3_wire::heartbeat::{self, Heartbeat};
@@ -55,6 +55,8 @@ fn nothing_is_decided_from_a_log_that_is_older_than_what_nodes_have_seen() {
     std::fs::write(&log, &newest).unwrap();
     let controller = Controller::start(tmp.path(), address);
     assert_eq!(controller.plan(&nodes[0]).version, applied);
+    // It decides once it hears a node.
+    let _beats = heartbeats(address, nodes);
     let renamed = APP.replace("two-services", "another");
     assert_eq!(controller.deploy(&renamed).0, 200);
 }

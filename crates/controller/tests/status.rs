@@ -475,6 +475,7 @@ fn a_dry_run_answers_as_deploying_does_and_changes_nothing() {
     let accepted = DeployRequest {
         overcommit: true,
         placer: None,
+        time_limit_ms: None,
         restore: None,
         ..deployment(&other.replace("cpu: 0.5", "cpu: 11.99"))
     };

@@ -28,6 +28,10 @@ pub struct DeployRequest {
     /// The algorithm that places a new application; the controller's own by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placer: Option<String>,
+    /// How long the algorithm may search, in milliseconds, if it is `annealing` or `ilp`; its own time by
+    /// default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_ms: Option<u64>,
     /// The state that it begins with, of a backup. Then the application must be new.
     #[serde(default)]
     pub restore: Option<RestoreRequest>,

@@ -25,6 +25,8 @@ impl Format {
     pub const ACCESS: Format = Format(8);
     /// The first whose log says where the instances of a new application go.
     pub const PLACED: Format = Format(8);
+    /// The first whose log says which nodes a command chose by a search, as in fail-over and draining.
+    pub const CHOICES: Format = Format(9);
     /// The first whose log says that nodes are added, cordoned and removed.
     pub const NODES: Format = Format(8);
     /// The first whose log has times of all commands, and decisions of the orchestrator.

@@ -1,12 +1,10 @@
 //! The servers that placers of whole applications consider.
 
 use crate::cluster::Cluster;
+use crate::limits::CANDIDATES_MAX;
 use crate::request::{Demand, Request};
 use e3_model::ServiceId;
 use e3_model::application::Pin;
-
-/// Servers that are considered, unless the replicas need more.
-const SERVERS_MAX: usize = 16;
 
 /// Servers in the order in which they would be used.
 pub(crate) fn servers(request: &Request<'_>, cluster: &Cluster) -> Vec<usize> {
@@ -24,9 +22,9 @@ pub(crate) fn servers(request: &Request<'_>, cluster: &Cluster) -> Vec<usize> {
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
     };
     // Awake servers and as many sleeping ones: more would not be used.
-    if ranked.len() > 4 * SERVERS_MAX {
-        ranked.select_nth_unstable_by(4 * SERVERS_MAX, by_rank);
-        ranked.truncate(4 * SERVERS_MAX);
+    if ranked.len() > 4 * CANDIDATES_MAX {
+        ranked.select_nth_unstable_by(4 * CANDIDATES_MAX, by_rank);
+        ranked.truncate(4 * CANDIDATES_MAX);
     }
     ranked.sort_unstable_by(by_rank);
     let ranked: Vec<usize> = ranked.into_iter().map(|(_, _, index)| index).collect();
@@ -50,7 +48,7 @@ pub(crate) fn servers(request: &Request<'_>, cluster: &Cluster) -> Vec<usize> {
     for service in request.services() {
         equipped_first(request, cluster, service, &mut servers);
     }
-    servers.truncate(SERVERS_MAX.max(needed));
+    servers.truncate(CANDIDATES_MAX.max(needed));
     servers
 }
 
@@ -71,12 +69,12 @@ fn equipped_first(
         usable.any(|n| n.accelerators.include(required))
     };
     let replicas = usize::from(request.app.service(service).replicas);
-    let first = servers.iter().take(SERVERS_MAX);
+    let first = servers.iter().take(CANDIDATES_MAX);
     if first.filter(|s| has_all(s)).count() >= replicas {
         return;
     }
     let equipped = (0..cluster.servers().len()).filter(|s| has_all(s));
-    let equipped: Vec<usize> = equipped.take(SERVERS_MAX.min(replicas)).collect();
+    let equipped: Vec<usize> = equipped.take(CANDIDATES_MAX.min(replicas)).collect();
     servers.retain(|s| !equipped.contains(s));
     servers.splice(0..0, equipped);
 }

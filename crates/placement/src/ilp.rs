@@ -32,6 +32,11 @@ pub struct Program {
     model: Model,
     /// As solvers read it.
     pub text: String,
+    /// Servers that it may use: the candidates, at most [`CANDIDATES_MAX`](crate::limits::CANDIDATES_MAX)
+    /// unless the replicas of a shard need more.
+    pub servers: usize,
+    /// Servers of the cluster.
+    pub servers_all: usize,
 }
 
 impl Program {
@@ -43,7 +48,12 @@ impl Program {
         let counts = model.counts(request, &placed);
         let known = counts.and_then(|counts| model.knee(&counts));
         let text = Writer::new(&model, known.map(|k| k.joules)).write();
-        Ok(Program { model, text })
+        Ok(Program {
+            servers: model.servers.len(),
+            servers_all: cluster.servers().len(),
+            model,
+            text,
+        })
     }
 
     /// The placement of a solution, which gives the variables' values by name; reserves what it takes.

@@ -6,6 +6,10 @@ pub const REJECTED_MAX: usize = 8;
 /// Nodes whose cost a decision names.
 pub const CONSIDERED_MAX: usize = 8;
 
+/// Servers that placers of whole applications consider, unless the replicas of a shard need more. So what
+/// `ilp` proves holds for placements on these servers.
+pub const CANDIDATES_MAX: usize = 16;
+
 /// Bytes of a request if the manifest does not say: that of Table 1.
 pub const REQUEST_BYTES_DEFAULT: u32 = 512;
 

@@ -1,12 +1,14 @@
 //! The solver as a process.
 
+use crate::limits::{POLL_MAX, POLL_MIN};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Output of the solver that an error cites.
 const OUTPUT_MAX: usize = 400;
@@ -18,6 +20,8 @@ pub struct Highs {
     pub program: PathBuf,
     /// When it has to stop.
     pub limit: Duration,
+    /// How much longer its process may go on before it is ended.
+    pub grace: Duration,
 }
 
 /// Values of a solution.
@@ -61,6 +65,9 @@ pub enum SolverError {
     /// It found none in time.
     #[error("it found none within {:.1} s; allow more with --time-limit", .0.as_secs_f64())]
     Time(Duration),
+    /// It did not stop when its time was up.
+    #[error("it did not stop within {:.1} s and was ended; allow more with --time-limit", .0.as_secs_f64())]
+    Hung(Duration),
     /// It printed what this version does not understand.
     #[error("its output is not understood: {0}")]
     Output(String),
@@ -120,6 +127,8 @@ impl Highs {
             0 | 1 => self.program.clone(),
             _ => std::path::absolute(&self.program).map_err(|e| file(&self.program, e))?,
         };
+        let (output, errors) = (scratch.file("output.txt"), scratch.file("errors.txt"));
+        let create = |path: &Path| fs::File::create(path).map_err(|e| file(path, e));
         let run = Command::new(&program)
             .current_dir(&scratch.0)
             .arg("--time_limit")
@@ -129,21 +138,49 @@ impl Highs {
             .arg(&solution)
             .arg(&model)
             .stdin(Stdio::null())
-            .output();
-        let run = run.map_err(|error| SolverError::Start {
+            .stdout(create(&output)?)
+            .stderr(create(&errors)?)
+            .spawn();
+        let start = |error| SolverError::Start {
             program: self.program.clone(),
             error,
-        })?;
-        let output = String::from_utf8_lossy(&run.stdout).into_owned();
+        };
+        self.wait(run.map_err(start)?)?;
+        let text = |path: &Path| {
+            let bytes = fs::read(path).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let output = text(&output);
         let values = fs::read_to_string(&solution).map_err(|_| {
             let from = output.len().saturating_sub(OUTPUT_MAX);
-            let errors = String::from_utf8_lossy(&run.stderr);
             SolverError::Output(format!(
-                "{}{errors}",
-                output.get(from..).unwrap_or_default()
+                "{}{}",
+                output.get(from..).unwrap_or_default(),
+                text(&errors)
             ))
         })?;
         self.read(&output, &values)
+    }
+
+    /// Waits until it has ended; ends it if it goes on long after its time is up.
+    fn wait(&self, mut run: Child) -> Result<(), SolverError> {
+        let (begin, most) = (Instant::now(), self.limit + self.grace);
+        let mut pause = POLL_MIN;
+        let ended = |error| SolverError::Start {
+            program: self.program.clone(),
+            error,
+        };
+        while run.try_wait().map_err(ended)?.is_none() {
+            if begin.elapsed() > most {
+                // It may end by itself meanwhile.
+                let _ = run.kill();
+                let _ = run.wait();
+                return Err(SolverError::Hung(most));
+            }
+            sleep(pause);
+            pause = (pause * 2).min(POLL_MAX);
+        }
+        Ok(())
     }
 
     /// Reads its report and its solution file.

@@ -1,15 +1,19 @@
-//! The placer `ilp`: the placement problem as an integer program, solved by HiGHS (Huangfu and Hall,
-//! "Parallelizing the dual revised simplex method", 2018).
+//! Placers with a time budget. One of them is `ilp`: the placement problem as an integer program, solved by
+//! HiGHS (Huangfu and Hall, "Parallelizing the dual revised simplex method", 2018).
 //!
 //! HiGHS runs as a process of its own, `highs`, with a time limit. Its best solution so far counts when
 //! the time is up, with the gap to the bound that it has proved.
 
 mod highs;
+pub mod limits;
+mod timed;
 
 pub use highs::{Highs, Solution, SolverError};
+pub use timed::Timed;
 
 use e3_placement::ilp::Program;
 use e3_placement::{Cluster, PlaceError, Placement, Placer, Request};
+use limits::STOP_GRACE;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,7 +32,11 @@ pub struct Ilp {
 pub struct Solved {
     /// The placement.
     pub placement: Placement,
-    /// Modelled energy of a request that no placement can be below, in microjoules.
+    /// Servers that the program may use. The bound holds for placements on them.
+    pub servers: usize,
+    /// Servers of the cluster.
+    pub servers_all: usize,
+    /// Modelled energy of a request that no placement on these servers can be below, in microjoules.
     pub bound_uj: f64,
     /// How far the objective of the solution is above the bound, as a part of the objective.
     pub gap: f64,
@@ -43,6 +51,7 @@ impl Ilp {
             highs: Highs {
                 program: program.into(),
                 limit,
+                grace: STOP_GRACE,
             },
         }
     }
@@ -60,6 +69,8 @@ impl Ilp {
             cluster.attempt(|cluster| program.place(request, cluster, &solution.values))?;
         Ok(Solved {
             placement,
+            servers: program.servers,
+            servers_all: program.servers_all,
             bound_uj: solution.bound,
             gap: solution.gap(),
             timed_out: solution.timed_out,

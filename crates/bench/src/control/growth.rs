@@ -2,6 +2,7 @@
 
 use super::scene::{self, Scene};
 use crate::{Better, Figure};
+use e3_placement::limits::CANDIDATES_MAX;
 use e3_placement::{Annealing, HcmLinear, PLACERS, Placer, by_name};
 use e3_solver::Ilp;
 use std::time::{Duration, Instant};
@@ -36,7 +37,12 @@ pub(super) fn figures(ilp: &Ilp) -> Vec<Figure> {
         });
     }
     let limited = Ilp::new(&ilp.highs.program, LIMIT);
-    figures.push(figure(e3_solver::NAME, &mut scenes, &limited));
+    let ilp = figure(e3_solver::NAME, &mut scenes, &limited);
+    let note = format!(
+        "its program models the {CANDIDATES_MAX} candidate servers of joules at every size, not all servers; {}",
+        ilp.note
+    );
+    figures.push(ilp.note(note));
     figures
 }
 

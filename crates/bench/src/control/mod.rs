@@ -24,6 +24,7 @@ nodes place the same applications in turn. The quality is the modelled requests 
 an instance asleep, on the paper's eight applications and the five clusters of its Table 4; where a cluster has one
 server the replicas are left out. The growth is the slope of the logarithms of time and servers (the sizes of the paper's
 Table 6 and beyond); an application has 10 s, after which annealing and the integer program give their best so far.
+The integer program models at most 16 candidate servers, whatever the cluster has.
 Moves, losses and memory are of the controller's state machine with 1,000 applications of ten services, their replicas
 at random nodes. The orchestrator takes heartbeats of all nodes in turn, from memory: parse, fold into the table, decide;
 one core.";
@@ -63,7 +64,7 @@ pub enum Part {
     Growth,
     /// Moves, losses and memory of the controller's state.
     Plans,
-    /// Distance to what no placement can exceed.
+    /// Distance to what no placement on the candidate servers can exceed.
     Gap,
     /// Heartbeats and decisions of the orchestrator.
     Orchestrator,

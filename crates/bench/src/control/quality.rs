@@ -3,6 +3,7 @@
 use super::Paper;
 use crate::{Better, Figure};
 use e3_model::{Application, Topology};
+use e3_placement::limits::CANDIDATES_MAX;
 use e3_placement::{Cluster, PLACERS, Request, Score, by_name, evaluate, with_possible_replicas};
 use e3_solver::Ilp;
 
@@ -14,26 +15,26 @@ struct Case<'a> {
     hcm: Score,
 }
 
-/// The part of what no placement can exceed that `joules` reaches, where the solver has a bound.
+/// The part of what no placement on the candidate servers can exceed that `joules` reaches, where the solver
+/// has a bound.
 pub(super) fn gap(paper: &Paper, ilp: &Ilp, aim: f64) -> Figure {
     let name = "control.joules_gap";
-    let (mut parts, mut failed) = (Vec::new(), None);
-    for case in cases(paper) {
+    let (cases, mut failed) = cases(paper);
+    let mut parts = Vec::new();
+    for case in cases {
+        let what = format!("{} on {}", case.app.name, case.topology.name);
         let request = Request::new(&case.app, &paper.profiles);
         let mut cluster = Cluster::new(case.topology);
         match ilp.solve(&request, &mut cluster) {
-            Ok(solved) => {
-                let score = score(paper, "joules", &case.app, case.topology);
-                let reached = score.map_or(0.0, |s| s.requests_per_joule) * solved.bound_uj / 1e6;
-                let what = format!("{} on {}", case.app.name, case.topology.name);
-                parts.push((reached, what));
-            }
-            Err(e) => failed = Some(e.to_string()),
+            Ok(solved) => match score(paper, "joules", &case.app, case.topology) {
+                Ok(score) => parts.push((score.requests_per_joule * solved.bound_uj / 1e6, what)),
+                Err(e) => failed.push(format!("{what} by joules: {e}")),
+            },
+            Err(e) => failed.push(format!("{what}: {e}")),
         }
     }
     let Some(worst) = parts.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else {
-        let why = failed.unwrap_or_default();
-        let none = Figure::new(name, 0.0, "%", Better::Lower).note(why);
+        let none = Figure::new(name, 0.0, "%", Better::Lower).note(failed.join("; "));
         return Figure {
             value: None,
             ..none
@@ -42,10 +43,12 @@ pub(super) fn gap(paper: &Paper, ilp: &Ilp, aim: f64) -> Figure {
     };
     let mean = parts.iter().map(|(r, _)| r.ln()).sum::<f64>() / parts.len() as f64;
     let note = format!(
-        "below the bound of the integer program, geometric mean of {} cases that it solves; most: {:.1} % ({})",
+        "below the bound of the integer program over at most {CANDIDATES_MAX} candidate servers, geometric mean of {} \
+         cases that it solves; most: {:.1} % ({}){}",
         parts.len(),
         (1.0 - worst.0) * 100.0,
-        worst.1
+        worst.1,
+        left_out(&failed)
     );
     let gap = (1.0 - mean.exp()) * 100.0;
     Figure::new(name, gap, "%", Better::Lower)
@@ -53,13 +56,21 @@ pub(super) fn gap(paper: &Paper, ilp: &Ilp, aim: f64) -> Figure {
         .note(note)
 }
 
+/// The cases that do not count, each with the reason.
+fn left_out(failed: &[String]) -> String {
+    match failed {
+        [] => String::new(),
+        _ => format!("; left out: {}", failed.join("; ")),
+    }
+}
+
 /// Each placer's requests per joule against HCM's.
 pub(super) fn figures(paper: &Paper, aim: f64) -> Vec<Figure> {
-    let cases = cases(paper);
+    let (cases, failed) = cases(paper);
     let others = PLACERS.into_iter().filter(|p| *p != "hcm");
     let figures = others.map(|placer| {
         let name = format!("control.{}_vs_hcm", placer.replace('-', "_"));
-        let figure = figure(paper, &cases, placer, name);
+        let figure = figure(paper, (&cases, &failed), placer, name);
         if placer == "joules" {
             figure.aim(aim)
         } else {
@@ -69,40 +80,61 @@ pub(super) fn figures(paper: &Paper, aim: f64) -> Vec<Figure> {
     figures.collect()
 }
 
-fn cases(paper: &Paper) -> Vec<Case<'_>> {
+/// Each application on each cluster, and those that HCM does not place, with the reason.
+fn cases(paper: &Paper) -> (Vec<Case<'_>>, Vec<String>) {
+    let (mut cases, mut failed) = (Vec::new(), Vec::new());
     let pairs = paper
         .clusters
         .iter()
         .flat_map(|t| paper.apps.iter().map(move |app| (app, t)));
-    let case = |(app, topology): (&Application, _)| {
+    for (app, topology) in pairs {
         let app = with_possible_replicas(app.clone(), topology);
-        let hcm = score(paper, "hcm", &app, topology)?;
-        Some(Case { app, topology, hcm })
-    };
-    pairs.filter_map(case).collect()
+        match score(paper, "hcm", &app, topology) {
+            Ok(hcm) => cases.push(Case { app, topology, hcm }),
+            Err(e) => failed.push(format!("{} on {} by hcm: {e}", app.name, topology.name)),
+        }
+    }
+    (cases, failed)
 }
 
-fn score(paper: &Paper, placer: &str, app: &Application, topology: &Topology) -> Option<Score> {
+/// How good a placement on an empty cluster is, or why there is none.
+fn score(
+    paper: &Paper,
+    placer: &str,
+    app: &Application,
+    topology: &Topology,
+) -> Result<Score, String> {
     let request = Request::new(app, &paper.profiles);
     let mut cluster = Cluster::new(topology);
-    let placement = by_name(placer)?.place(&request, &mut cluster).ok()?;
-    evaluate(&request, topology, &paper.profiles, &placement).ok()
+    let placer = by_name(placer).expect("listed");
+    let placed = placer.place(&request, &mut cluster);
+    let placement = placed.map_err(|e| e.to_string())?;
+    evaluate(&request, topology, &paper.profiles, &placement).map_err(|e| e.to_string())
 }
 
-fn figure(paper: &Paper, cases: &[Case<'_>], placer: &str, name: String) -> Figure {
-    let mut ratios = Vec::new();
+fn figure(
+    paper: &Paper,
+    (cases, failed): (&[Case<'_>], &[String]),
+    placer: &str,
+    name: String,
+) -> Figure {
+    let (mut ratios, mut failed) = (Vec::new(), failed.to_vec());
     for case in cases {
-        if let Some(score) = score(paper, placer, &case.app, case.topology) {
-            let ratio = score.requests_per_joule / case.hcm.requests_per_joule;
-            ratios.push((
-                ratio,
-                format!("{} on {}", case.app.name, case.topology.name),
-            ));
+        let what = format!("{} on {}", case.app.name, case.topology.name);
+        match score(paper, placer, &case.app, case.topology) {
+            Ok(score) => {
+                ratios.push((score.requests_per_joule / case.hcm.requests_per_joule, what))
+            }
+            Err(e) => failed.push(format!("{what}: {e}")),
         }
     }
     let mean = ratios.iter().map(|(r, _)| r.ln()).sum::<f64>() / ratios.len() as f64;
     let worst = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0));
     let worst = worst.map_or_else(String::new, |(r, case)| format!("; lowest {r:.2} ({case})"));
-    let note = format!("geometric mean of {} cases{worst}; modelled", ratios.len());
+    let note = format!(
+        "geometric mean of {} cases{worst}; modelled{}",
+        ratios.len(),
+        left_out(&failed)
+    );
     Figure::new(name, mean.exp(), "of hcm", Better::Higher).note(note)
 }

@@ -31,6 +31,12 @@ pub struct ControllerRun {
     /// File of the nodes' token.
     #[arg(long)]
     pub node_token_file: PathBuf,
+    /// Shards of the table of heartbeats.
+    #[arg(long, env = "E3_HEARTBEAT_SHARDS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub heartbeat_shards: u16,
+    /// Program of the solver HiGHS, which the placer ilp runs.
+    #[arg(long, env = "E3_HIGHS", default_value = "highs")]
+    pub highs: PathBuf,
     /// Process whose end is to end this one.
     #[arg(long)]
     pub parent: Option<u32>,
@@ -117,6 +123,8 @@ fn run_controller(args: &ControllerRun) -> Result<(), Failure> {
         node_token: read_token(&args.node_token_file)?,
         secret_key_file: state.secret_key_file()?,
         makes_secret_key: state.makes_secret_key(),
+        heartbeat_shards: args.heartbeat_shards,
+        highs: args.highs.clone(),
         rate_limit: RATE_LIMIT,
         client_timeouts: ClientTimeouts::default(),
     };

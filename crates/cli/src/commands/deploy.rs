@@ -7,7 +7,7 @@ use crate::documents::Sources;
 use crate::documents::assets::read_asset;
 use crate::documents::builtin::{self, TOPOLOGY_DEFAULT, Text};
 use crate::documents::modules::{self, Module};
-use crate::limits::POLL_INTERVAL;
+use crate::limits::{API_TIMEOUT, POLL_INTERVAL};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
@@ -19,9 +19,11 @@ use clap::Args;
 use e3_model::Application;
 use e3_model::api::{AppView, DeployRequest, NodeView, RollbackView};
 use e3_node::INSTANCE_MEMORY_LEN_MAX;
-use e3_placement::{PLACER_DEFAULT, PLACERS};
+use e3_placement::{PLACER_DEFAULT, Placer, by_name};
+use e3_solver::Timed;
+use e3_solver::limits::SOLVES_MAX;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// `e3 deploy`.
@@ -44,8 +46,14 @@ pub struct Deploy {
     #[arg(long)]
     pub overcommit: bool,
     /// Algorithm that places a new application [default: joules]
-    #[arg(long, value_parser = PLACERS)]
+    #[arg(long, value_parser = place::placers())]
     pub placer: Option<String>,
+    /// Time limit of annealing [default: 500ms] and ilp [default: 10s]
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub time_limit: Option<Duration>,
+    /// Program of the solver HiGHS, which ilp needs for --dry-run without a cluster
+    #[arg(long, env = "E3_HIGHS", default_value = "highs", value_name = "FILE")]
+    pub highs: PathBuf,
     /// Make --dry-run check against this topology, empty, instead of the running cluster
     #[arg(long, env = "E3_TOPOLOGY", value_name = "FILE|NAME")]
     pub topology: Option<String>,
@@ -107,13 +115,18 @@ fn dry_run(
         (wanted, _) => builtin::topology(wanted.map_or(TOPOLOGY_DEFAULT, String::as_str))?.1,
     };
     let profiles = builtin::profiles(profiles_dir(&args.sources, settings))?;
-    let placer = args.placer.as_deref().unwrap_or(PLACER_DEFAULT);
+    let name = args.placer.as_deref().unwrap_or(PLACER_DEFAULT);
+    let solver = Timed::by_name(name, args.time_limit, &args.highs);
+    let placer: Box<dyn Placer> = match solver {
+        Some(solver) => Box::new(solver),
+        None => by_name(name).expect("checked when parsed"),
+    };
     place::admitted(
         text,
         app,
         &topology,
         &profiles.by_name,
-        placer,
+        &*placer,
         args.overcommit,
     )?;
     request(text, app, &args.sources, settings)?;
@@ -142,7 +155,18 @@ fn checked(
     let mut request = request(text, app, &args.sources, settings)?;
     request.overcommit = args.overcommit;
     request.placer.clone_from(&args.placer);
-    Ok((client, request))
+    let limit_ms = args.time_limit.map(|limit| limit.as_millis());
+    request.time_limit_ms = limit_ms.map(|ms| u64::try_from(ms).unwrap_or(u64::MAX));
+    let name = args.placer.as_deref().unwrap_or(PLACER_DEFAULT);
+    Ok(match Timed::by_name(name, args.time_limit, &args.highs) {
+        // The controller answers when the search is over, which may be repeated.
+        Some(solver) => {
+            let most = solver.limit().saturating_mul(SOLVES_MAX);
+            let timeout = API_TIMEOUT.saturating_add(most);
+            (client.with_timeout(timeout), request)
+        }
+        None => (client, request),
+    })
 }
 
 /// Everything that the controller needs to deploy an application.
@@ -186,6 +210,7 @@ pub fn request(
         profiles: profiles.texts,
         overcommit: false,
         placer: None,
+        time_limit_ms: None,
         restore: None,
     })
 }

@@ -10,10 +10,11 @@ use clap::builder::PossibleValuesParser;
 use e3_model::document::check_fit;
 use e3_model::{Application, Profile, Topology};
 use e3_placement::{
-    AdmitError, Cluster, Cost, Decision, PLACER_DEFAULT, PLACERS, PlaceError, Placement,
+    AdmitError, Cluster, Cost, Decision, PLACER_DEFAULT, PLACERS, PlaceError, Placement, Placer,
     Preference, Request, Score, accept, admit, by_name, evaluate,
 };
-use e3_solver::Ilp;
+use e3_solver::limits::ILP_TIME;
+use e3_solver::{Ilp, Timed};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -48,15 +49,16 @@ pub struct PlacerArgs {
     /// Placement algorithm
     #[arg(long, default_value = PLACER_DEFAULT, value_parser = placers())]
     pub placer: String,
-    /// Time limit of ilp
-    #[arg(long, default_value = "10s", value_parser = duration)]
-    pub time_limit: Duration,
+    /// Time limit of ilp [default: 10s] and annealing [default: none]
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub time_limit: Option<Duration>,
     /// Program of the solver HiGHS, which ilp needs
     #[arg(long, env = "E3_HIGHS", default_value = "highs", value_name = "FILE")]
     pub highs: PathBuf,
 }
 
-fn placers() -> PossibleValuesParser {
+/// The names of all placers.
+pub fn placers() -> PossibleValuesParser {
     PossibleValuesParser::new(PLACERS.into_iter().chain([e3_solver::NAME]))
 }
 
@@ -65,7 +67,7 @@ impl PlacerArgs {
     pub fn named(name: &str) -> PlacerArgs {
         PlacerArgs {
             placer: name.into(),
-            time_limit: Duration::from_secs(10),
+            time_limit: None,
             highs: "highs".into(),
         }
     }
@@ -77,17 +79,31 @@ impl PlacerArgs {
         cluster: &mut Cluster,
     ) -> Result<(Placement, Option<SolverView>), PlaceError> {
         if self.placer == e3_solver::NAME {
-            let solved = Ilp::new(&self.highs, self.time_limit).solve(request, cluster)?;
+            let limit = self.time_limit.unwrap_or(ILP_TIME);
+            let solved = Ilp::new(&self.highs, limit).solve(request, cluster)?;
             let view = SolverView {
+                servers: solved.servers,
+                servers_all: solved.servers_all,
                 bound_uj: solved.bound_uj,
                 gap: solved.gap,
                 timed_out: solved.timed_out,
             };
             return Ok((solved.placement, Some(view)));
         }
-        let placer = by_name(&self.placer).expect("checked when parsed");
-        Ok((placer.place(request, cluster)?, None))
+        // Without a limit it ends when it is cold, so that the same input gives the same output.
+        let limited = self
+            .time_limit
+            .and_then(|limit| Timed::by_name(&self.placer, Some(limit), &self.highs));
+        let placement = match limited {
+            Some(placer) => placer.place(request, cluster)?,
+            None => named(&self.placer).place(request, cluster)?,
+        };
+        Ok((placement, None))
     }
+}
+
+fn named(placer: &str) -> Box<dyn Placer> {
+    by_name(placer).expect("checked when parsed")
 }
 
 /// What `e3 place -o json` prints.
@@ -116,7 +132,11 @@ pub struct PlaceView {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SolverView {
-    /// Modelled energy of a request that no placement can be below, in microjoules.
+    /// Servers that its program may use.
+    pub servers: usize,
+    /// Servers of the cluster.
+    pub servers_all: usize,
+    /// Modelled energy of a request that no placement on these servers can be below, in microjoules.
     pub bound_uj: f64,
     /// How far its solution is above that in its own model, as a part of it.
     pub gap: f64,
@@ -203,13 +223,12 @@ pub fn admitted(
     app: &Application,
     topology: &Topology,
     profiles: &BTreeMap<String, Profile>,
-    placer: &str,
+    placer: &dyn Placer,
     overcommit: bool,
 ) -> Result<Placement, Failure> {
     check_fit(&text.file, &text.text, app, topology)?;
     let (request, mut cluster) = (Request::new(app, profiles), Cluster::new(topology));
-    let placer = by_name(placer).expect("checked when parsed");
-    admit(&*placer, &request, &mut cluster, overcommit).map_err(|e| not_admitted(&text.file, &e))
+    admit(placer, &request, &mut cluster, overcommit).map_err(|e| not_admitted(&text.file, &e))
 }
 
 /// Places an application on an empty cluster.
@@ -334,8 +353,12 @@ fn marks(view: &PlaceView) -> String {
         let time = if s.timed_out { ", out of time" } else { "" };
         let bound = 1e6 / s.bound_uj;
         let gap = s.gap * 100.0;
+        let servers = match (s.servers, s.servers_all) {
+            (some, all) if some < all => format!(" on the {some} candidate servers of {all}"),
+            _ => String::new(),
+        };
         text += &format!(
-            "no placement exceeds {bound:.0} requests/J (gap of the solver {gap:.1} %{time})\n"
+            "no placement{servers} exceeds {bound:.0} requests/J (gap of the solver {gap:.1} %{time})\n"
         );
     }
     text

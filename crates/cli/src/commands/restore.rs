@@ -110,6 +110,7 @@ fn request(args: &Restore, archive: &Archive) -> Result<DeployRequest, Failure> 
         profiles: head.profiles.clone(),
         overcommit: args.overcommit,
         placer: None,
+        time_limit_ms: None,
         restore: Some(RestoreRequest {
             restore: 0,
             identity: head.identity,

@@ -2,7 +2,7 @@
 
 mod follow;
 
-use e3_control::{Applied, Command, CommandError, Control, MoveOutcome, Plans};
+use e3_control::{Applied, Choice, Command, CommandError, Control, MoveOutcome, Plans};
 use e3_model::document::{parse_application, parse_topology};
 use e3_model::plan::{NodeEvent, NodeHello, NodePlan, ShardPlan};
 use e3_model::{
@@ -31,6 +31,8 @@ pub struct Script {
     followed: NodePlan,
     followers: Followers,
     pub log: Vec<String>,
+    /// The same with the nodes that each command chose, whatever the format.
+    pub chosen: Vec<String>,
     /// Seconds that have passed.
     pub seconds: u64,
 }
@@ -60,17 +62,25 @@ impl Script {
             followed: NodePlan::default(),
             followers: Followers::default(),
             log: Vec::new(),
+            chosen: Vec::new(),
             seconds: 0,
         }
     }
 
     pub fn apply(&mut self, command: Command) -> Result<Applied, CommandError> {
         let before = self.control.clone();
-        let applied = self.control.apply(&command);
+        let applied = match &command {
+            Command::With { choices, .. } => {
+                let applied = self.control.apply(&command);
+                applied.map(|applied| (applied, choices.clone()))
+            }
+            _ => self.control.apply_choosing(&command),
+        };
+        let (applied, choices) = applied.map_or_else(|e| (Err(e), Vec::new()), |(a, c)| (Ok(a), c));
         let thorough = self.thorough.apply(&command);
         assert_eq!((&thorough, &self.thorough), (&applied, &self.control));
         match &applied {
-            Ok(_) => self.log.push(serde_json::to_string(&command).unwrap()),
+            Ok(_) => self.note(&command, choices),
             Err(_) => assert_eq!(self.control, before, "a refused command changes nothing"),
         }
         if applied == Ok(Applied::Nothing) {
@@ -80,6 +90,15 @@ impl Script {
         check_views(&before, &self.control);
         self.follow_plan();
         applied
+    }
+
+    fn note(&mut self, command: &Command, choices: Vec<Choice>) {
+        let text = |command: &Command| serde_json::to_string(command).unwrap();
+        self.log.push(text(command));
+        self.chosen.push(match command {
+            Command::With { .. } => text(command),
+            _ => text(&Control::logged(Format::CHOICES, command.clone(), choices)),
+        });
     }
 
     /// After some of the commands, what changed since the last of them leads to the whole plan.
@@ -403,11 +422,17 @@ impl Script {
         panic!("does not settle");
     }
 
-    /// Replay from the log, and from a snapshot in the middle, gives the same state.
+    /// Replay from the log, and from a snapshot in the middle, gives the same state: with the nodes that were
+    /// chosen, and without, as of logs that do not have them.
     pub fn check(&self) {
+        self.check_log(&self.log);
+        self.check_log(&self.chosen);
+    }
+
+    pub fn check_log(&self, log: &[String]) {
         let mut replayed = self.founded.clone();
-        for (i, line) in self.log.iter().enumerate() {
-            if i == self.log.len() / 2 {
+        for (i, line) in log.iter().enumerate() {
+            if i == log.len() / 2 {
                 let text = serde_json::to_string(&replayed).unwrap();
                 replayed = serde_json::from_str(&text).unwrap();
             }

@@ -60,6 +60,8 @@ pub fn config(dir: &Path, listen: SocketAddr) -> ControllerConfig {
         node_token: node_token(),
         secret_key_file: dir.join("secret-key"),
         makes_secret_key: true,
+        heartbeat_shards: 3,
+        highs: "highs".into(),
         rate_limit: RATE_LIMIT,
         client_timeouts: ClientTimeouts::default(),
     }
@@ -92,6 +94,9 @@ fn controller_process() {
                 header: timeout,
                 body: timeout,
             };
+        }
+        if let Ok(highs) = std::env::var("E3_TEST_HIGHS") {
+            config.highs = highs.into();
         }
         if let Ok(burst) = std::env::var("E3_TEST_BURST") {
             let burst = burst.parse().unwrap();
@@ -132,6 +137,12 @@ impl Controller {
     /// Starts one whose tokens have so many requests, and one more each second.
     pub fn start_slow(dir: &Path, address: SocketAddr, burst: u32) -> Controller {
         Controller::start_in(dir, address, Some(("E3_TEST_BURST", burst.to_string())))
+    }
+
+    /// Starts one whose placer `ilp` runs this program.
+    pub fn start_solving(dir: &Path, address: SocketAddr, highs: &Path) -> Controller {
+        let highs = highs.to_str().unwrap().to_string();
+        Controller::start_in(dir, address, Some(("E3_TEST_HIGHS", highs)))
     }
 
     fn start_in(dir: &Path, address: SocketAddr, env: Option<(&str, String)>) -> Controller {

@@ -226,14 +226,16 @@ impl ControllerProcess {
         let before = can_fail.then(|| self.control.clone());
         let command = &self.control.at(now, command);
         let placed = Placed::of(&self.control);
-        let applied = self.control.apply(command).ok()?;
+        let format = self.control.format;
+        let (applied, choices) = self.control.apply_choosing(command).ok()?;
         if applied == Applied::Nothing {
             return Some(applied);
         }
         self.control.validate();
         let wrong = placed.wrong(&self.control, command);
         self.misplaced.extend(wrong);
-        let bytes = serde_json::to_vec(command).expect("commands have text keys only");
+        let logged = Control::logged(format, command.clone(), choices);
+        let bytes = serde_json::to_vec(&logged).expect("commands have text keys only");
         let stored = self.store.append(&bytes);
         if let Some(before) = before {
             let after = std::mem::replace(&mut self.control, before);

@@ -119,7 +119,7 @@ fn replay(recovered: &Recovered, topology: &Topology) -> Result<Control, String>
     };
     for entry in &recovered.entries {
         let command: Command = serde_json::from_slice(entry).map_err(|e| e.to_string())?;
-        control.apply(&command).map_err(|e| e.to_string())?;
+        control.replay(&command).map_err(|e| e.to_string())?;
     }
     Ok(control)
 }
