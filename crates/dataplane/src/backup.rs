@@ -59,34 +59,36 @@ pub(crate) enum Checks<'a> {
     Primary(&'a Context<'a>, ShardKey),
     /// This node wrote it down itself, after it had been checked.
     Disk,
+    /// The same, for the checkpoint of a log that had the item.
+    Checkpoint,
 }
 
 impl Checks<'_> {
     fn time(&self, then: Timestamp) -> Result<(), &'static str> {
         match self {
             Checks::Primary(cx, _) => check_time(cx.now, then),
-            Checks::Disk => Ok(()),
+            Checks::Disk | Checks::Checkpoint => Ok(()),
         }
     }
 
     fn entry(&self, entry: &Entry) -> Result<(), &'static str> {
         match self {
             Checks::Primary(cx, key) => check_entry(cx.app, cx.now, *key, entry),
-            Checks::Disk => Ok(()),
+            Checks::Disk | Checks::Checkpoint => Ok(()),
         }
     }
 
     fn timer(&self, timer: &Timer) -> Result<(), &'static str> {
         match self {
             Checks::Primary(cx, key) => check_timer(cx.app, *key, timer),
-            Checks::Disk => Ok(()),
+            Checks::Disk | Checks::Checkpoint => Ok(()),
         }
     }
 
     fn memory_max(&self) -> u64 {
         match self {
             Checks::Primary(cx, key) => cx.app.service(*key).resources.memory.0,
-            Checks::Disk => u64::MAX,
+            Checks::Disk | Checks::Checkpoint => u64::MAX,
         }
     }
 }
@@ -169,7 +171,11 @@ impl Backup {
         bytes: &[u8],
     ) -> Result<Taken, &'static str> {
         match Replicated::decode(bytes).map_err(|_| "what came cannot be read")? {
-            Replicated::Resume { first_op, reigns } => self.resume(log, first_op, reigns)?,
+            Replicated::Resume { first_op, reigns } => match (checks, &mut self.incoming) {
+                // It goes on as the log does that it is made of.
+                (Checks::Checkpoint, Some(incoming)) => incoming.log.history.follow(reigns),
+                _ => self.resume(log, first_op, reigns)?,
+            },
             Replicated::SnapshotBegin {
                 op,
                 now,

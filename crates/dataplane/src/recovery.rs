@@ -191,7 +191,7 @@ impl Known {
             Step::Checkpoint(origin) => self.checkpoint = Some(Copy::new(origin, at)),
             Step::Piece(item) => {
                 if let Some(checkpoint) = &mut self.checkpoint
-                    && checkpoint.take(&item)? == Taken::SnapshotEnd
+                    && checkpoint.take(&Checks::Checkpoint, &item)? == Taken::SnapshotEnd
                 {
                     self.copy = self.checkpoint.take();
                 }
@@ -200,8 +200,11 @@ impl Known {
                 if Replicated::begins_snapshot(&item) {
                     self.checkpoint = None;
                 }
-                for copy in [&mut self.copy, &mut self.checkpoint].into_iter().flatten() {
-                    copy.take(&item)?;
+                if let Some(copy) = &mut self.copy {
+                    copy.take(&Checks::Disk, &item)?;
+                }
+                if let Some(checkpoint) = &mut self.checkpoint {
+                    checkpoint.take(&Checks::Checkpoint, &item)?;
                 }
             }
             Step::Reign(view) => {
@@ -231,7 +234,7 @@ impl Copy {
         }
     }
 
-    fn take(&mut self, item: &[u8]) -> Result<Taken, &'static str> {
-        self.backup.take(&Checks::Disk, &mut self.log, item)
+    fn take(&mut self, checks: &Checks<'_>, item: &[u8]) -> Result<Taken, &'static str> {
+        self.backup.take(checks, &mut self.log, item)
     }
 }

@@ -6,8 +6,9 @@ use e3_invocation::Effects;
 use e3_model::outbound::{Answer, Destination, HttpMethod, HttpRequest, Outbound};
 use e3_model::plan::NodeEvent;
 use e3_model::timer::{TimerChange, TimerSet, When};
-use e3_model::{Nanos, NodeId, ShardKey};
+use e3_model::{Formats, Nanos, NodeId, ShardKey};
 use e3_wire::entry::Outcome;
+use e3_wire::journal::{Record, Step};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -290,6 +291,70 @@ fn whatever_record_is_the_last_the_state_is_that_of_its_entry() {
         before = known;
     }
     assert_eq!(before, 60);
+}
+
+#[test]
+fn another_primary_goes_on_while_a_backup_makes_a_checkpoint() {
+    let mut c = cluster(3);
+    c.journal_len_min = 500_000;
+    c.handler = Box::new(|_, invocation, state| {
+        let (mut txn, mut effects) = (Txn::new(), Effects::default());
+        txn.begin(invocation.slot.0);
+        txn.counter_add(state, 0, b"all", 1).unwrap();
+        // The checkpoint takes several steps.
+        for number in 0..12 {
+            let seq = (invocation.id.request.seq % 60).to_le_bytes();
+            let key = [&seq[..], &[number; 800]].concat();
+            txn.counter_add(state, 0, &key, 1).unwrap();
+        }
+        effects.writes = txn.finish();
+        state.apply(&effects.writes).unwrap();
+        Ok(effects)
+    });
+    // A new process takes up the length.
+    c.restart(2);
+    c.publish();
+    c.pass(600);
+    let all = |c: &Cluster, node: u32| {
+        let state = c.nodes[&node].worker.state(KEY).unwrap();
+        state.borrow().counter_get(0, b"all")
+    };
+    let has_checkpoint = |c: &Cluster| {
+        let records = c.disks[&2].records.values();
+        let mut steps = records.map(|r| Record::decode(Formats::PROGRAM, r).unwrap().step);
+        steps.any(|step| matches!(step, Step::Checkpoint(_)))
+    };
+    let mut seq = 0;
+    let mut load = |c: &mut Cluster, node: u32| {
+        seq += 1;
+        let deadline = c.now + Nanos::from_secs(60);
+        c.request(node, seq, 0, &seq.to_le_bytes(), deadline);
+        c.pass(1);
+    };
+    for _ in 0..400 {
+        if !has_checkpoint(&c) {
+            load(&mut c, 0);
+        }
+    }
+    assert!(has_checkpoint(&c));
+    // The rest of the checkpoint is made after the primary has changed.
+    c.disks.get_mut(&2).unwrap().held = true;
+    c.kill(0);
+    c.shard(KEY).backups.retain(|n| *n != NodeId(0));
+    c.promote(KEY, 1);
+    c.publish();
+    c.pass(300);
+    c.disks.get_mut(&2).unwrap().held = false;
+    for _ in 0..40 {
+        load(&mut c, 1);
+    }
+    c.pass(100);
+    let before = all(&c, 1);
+    // Its journal is read.
+    c.restart(2);
+    c.publish();
+    c.pass(600);
+    assert_eq!((all(&c, 1), all(&c, 2)), (before, before));
 }
 
 #[test]
