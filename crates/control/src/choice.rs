@@ -5,9 +5,6 @@
 //! log, so the state that a log leads to does not depend on what the search becomes. What was logged before
 //! [`Format::CHOICES`](e3_model::Format::CHOICES) is searched for again.
 
-use crate::state::Control;
-use crate::waiting::Waiting;
-use e3_model::plan::Role;
 use e3_model::{NodeId, ShardKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -119,7 +116,7 @@ impl Choices {
         (nth, given)
     }
 
-    fn note(&mut self, question: Question, nth: u32, (key, from, to): Chosen) {
+    pub(crate) fn note(&mut self, question: Question, nth: u32, (key, from, to): Chosen) {
         let purpose = match question {
             Question::Restart(_) => Purpose::Restart,
             Question::Copy(_) => Purpose::Copy,
@@ -137,50 +134,4 @@ impl Choices {
 }
 
 /// The shard, the node that its replica leaves, and the node that it goes to.
-type Chosen = (ShardKey, Option<NodeId>, NodeId);
-
-impl Control {
-    /// The node that a command of the log chose, or else that the search finds.
-    pub(crate) fn choose(
-        &mut self,
-        question: Question,
-        search: impl FnOnce(&Control) -> Option<Chosen>,
-    ) -> Option<Chosen> {
-        let (nth, given) = self.choices.ask(question);
-        if let Some(given) = given {
-            return given.map(|c| (c.key, c.from, c.to));
-        }
-        let chosen = search(self)?;
-        self.choices.note(question, nth, chosen);
-        Some(chosen)
-    }
-
-    /// The same for a copy of a shard; an error says why it waits. The log does not say that, so a replay
-    /// asks the search.
-    pub(crate) fn choose_copy(
-        &mut self,
-        key: ShardKey,
-        role: Role,
-        search: impl FnOnce(&Control) -> Result<NodeId, Waiting>,
-    ) -> Result<NodeId, Waiting> {
-        let question = if role == Role::Primary {
-            Question::Restart(key)
-        } else {
-            Question::Copy(key)
-        };
-        let (nth, given) = self.choices.ask(question);
-        match given {
-            Some(Some(choice)) => Ok(choice.to),
-            Some(None) => Err(search(self).err().unwrap_or(Waiting {
-                key,
-                role,
-                closest: None,
-            })),
-            None => {
-                let node = search(self)?;
-                self.choices.note(question, nth, (key, None, node));
-                Ok(node)
-            }
-        }
-    }
-}
+pub(crate) type Chosen = (ShardKey, Option<NodeId>, NodeId);

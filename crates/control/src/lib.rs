@@ -8,6 +8,7 @@
 mod access;
 mod backup;
 mod choice;
+mod choosing;
 mod command;
 mod concern;
 mod credentials;
@@ -38,6 +39,7 @@ mod reach;
 mod relays;
 mod reshard;
 mod returned;
+mod room;
 mod scale;
 mod settle;
 mod sharding;

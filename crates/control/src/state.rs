@@ -1,6 +1,6 @@
 //! The controller's state and how commands change it.
 
-use crate::choice::{Choice, Choices};
+use crate::choice::Choices;
 use crate::command::{Applied, Command, CommandError, Deployment, Placed};
 use crate::credentials::{ApiToken, Secrets};
 use crate::cut::Backup;
@@ -288,57 +288,6 @@ impl Control {
             return self.apply_with(choices, command);
         }
         self.apply_choosing(command).map(|(applied, _)| applied)
-    }
-
-    /// Applies a command of the log, which chooses the nodes that it chose when it was logged.
-    pub fn replay(&mut self, command: &Command) -> Result<Applied, CommandError> {
-        match command {
-            Command::With { choices, command } => self.apply_with(choices, command),
-            // It chose none.
-            _ if self.format >= Format::CHOICES => self.apply_with(&[], command),
-            _ => self.apply(command),
-        }
-    }
-
-    /// As [`Control::apply`]; also gives the nodes that it chose, so that they are logged with the command.
-    pub fn apply_choosing(
-        &mut self,
-        command: &Command,
-    ) -> Result<(Applied, Vec<Choice>), CommandError> {
-        assert!(!matches!(command, Command::With { .. }), "it has chosen");
-        self.choices.begin(None);
-        let applied = self.apply_here(command);
-        let (made, _) = self.choices.end();
-        Ok((applied?, made))
-    }
-
-    /// A command as it is logged. It must be asked before the command is applied which format that is.
-    pub fn logged(format: Format, command: Command, choices: Vec<Choice>) -> Command {
-        if choices.is_empty() || format < Format::CHOICES {
-            return command;
-        }
-        let command = Box::new(command);
-        Command::With { choices, command }
-    }
-
-    /// Applies a command with the nodes that it chose before.
-    fn apply_with(
-        &mut self,
-        choices: &[Choice],
-        command: &Command,
-    ) -> Result<Applied, CommandError> {
-        let before = (!choices.is_empty()).then(|| self.clone());
-        self.choices.begin(Some(choices));
-        let applied = self.apply_here(command);
-        let left = self.choices.end().1;
-        match before.filter(|_| left > 0) {
-            None => applied,
-            Some(before) => {
-                *self = before;
-                let of = choices.len();
-                Err(CommandError::Choices { left, of })
-            }
-        }
     }
 
     pub(crate) fn apply_here(&mut self, command: &Command) -> Result<Applied, CommandError> {

@@ -86,7 +86,7 @@ fn any_number_of_shards_finds_the_same_silence() {
         for _ in 0..400 {
             // Rarely the controller is paused.
             let pause = if random.one_in(100) { 2_000 } else { 10 };
-            now = now + Nanos::from_millis(pause);
+            now += Nanos::from_millis(pause);
             let node = NodeId(random.below(6) as u32);
             if random.one_in(20) && !quiet.remove(&node) {
                 quiet.insert(node);

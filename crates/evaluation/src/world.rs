@@ -89,7 +89,7 @@ pub enum EvaluationError {
         /// Placer.
         placer: String,
         /// Why.
-        source: PlaceError,
+        source: Box<PlaceError>,
     },
     /// The controller does not take it.
     #[error("{app} on {topology}: the controller does not take the placement: {source}")]
@@ -228,7 +228,7 @@ impl World<'_> {
             app: case.subject.app.name.clone(),
             topology: case.topology.name.clone(),
             placer: case.placer.into(),
-            source,
+            source: Box::new(source),
         })
     }
 
