@@ -175,11 +175,13 @@ impl Ingress {
             }
             session.asker = from;
             let later = deadline > session.deadline;
-            if session.is_expired() && later {
+            let is_revived = session.is_expired() && later;
+            if is_revived {
                 session.reply = None;
-            } else if let Some(reply) = session.reply.as_ref().filter(|_| !session.is_held) {
+            }
+            if let Some(reply) = session.reply.as_ref().filter(|_| !session.is_held) {
                 return Admission::Repeat(reply.clone());
-            } else if number <= session.attempt {
+            } else if number <= session.attempt && !is_revived {
                 return Admission::Wait;
             } else if session.on_the_way > 0 {
                 // Another copy would only wait behind the one before.

@@ -61,6 +61,22 @@ fn an_expired_request_is_forwarded_again_with_a_later_deadline_only() {
 }
 
 #[test]
+fn an_expired_request_has_one_copy_on_its_way_at_a_time() {
+    let mut ingress = Ingress::default();
+    let expired = reply(Outcome::Expired);
+    assert_eq!(keyed(&mut ingress, 1, at(2)), Admission::Forward);
+    ingress.on_forwarded(id(1));
+    // Several messages that follow from it expire, and the client repeats it after each.
+    for deadline in 3..9 {
+        replied(&mut ingress, id(1).1, &expired);
+        assert_eq!(keyed(&mut ingress, 1, at(deadline)), Admission::Wait);
+    }
+    ingress.on_durable(at(1), id(1));
+    replied(&mut ingress, id(1).1, &expired);
+    assert_eq!(keyed(&mut ingress, 1, at(9)), Admission::Forward);
+}
+
+#[test]
 fn an_answer_that_overtakes_the_expiry_counts() {
     let mut ingress = Ingress::default();
     keyed(&mut ingress, 1, at(2));
