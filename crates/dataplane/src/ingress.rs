@@ -71,8 +71,8 @@ struct Session {
     is_held: bool,
     /// It counts as in flight.
     has_place: bool,
-    /// Copies on their way to the shard: their channel keeps them until they are durable there.
-    on_the_way: u32,
+    /// A copy is on its way to the shard: its channel keeps it until it is durable there.
+    is_on_the_way: bool,
     /// When it gives back its place, if it is durable at its shard and has no answer.
     awaited_until: Timestamp,
 }
@@ -183,7 +183,7 @@ impl Ingress {
                 return Admission::Repeat(reply.clone());
             } else if number <= session.attempt && !is_revived {
                 return Admission::Wait;
-            } else if session.on_the_way > 0 {
+            } else if session.is_on_the_way {
                 // Another copy would only wait behind the one before.
                 session.attempt = number;
                 return Admission::Wait;
@@ -219,7 +219,7 @@ impl Ingress {
             reply: None,
             is_held: false,
             has_place: true,
-            on_the_way: 0,
+            is_on_the_way: false,
             awaited_until: Timestamp::MAX,
         };
         self.order.push(Reverse((session.until(), key.0, key.1)));
@@ -230,7 +230,7 @@ impl Ingress {
     /// A copy of the request is on its way to its shard.
     pub(crate) fn on_forwarded(&mut self, key: (AppId, RequestId)) {
         if let Some(session) = self.sessions.get_mut(&key) {
-            session.on_the_way += 1;
+            session.is_on_the_way = true;
         }
     }
 
@@ -243,10 +243,7 @@ impl Ingress {
         key: (AppId, RequestId),
     ) -> Option<(Asker, u16, Reply)> {
         let session = self.sessions.get_mut(&key)?;
-        session.on_the_way = session.on_the_way.saturating_sub(1);
-        if session.on_the_way > 0 {
-            return None;
-        }
+        session.is_on_the_way = false;
         if std::mem::take(&mut session.is_held) {
             let answer = (session.asker, session.attempt, session.reply.clone()?);
             self.release(key);
@@ -321,7 +318,7 @@ impl Ingress {
             return Ok(None);
         }
         session.reply = Some(reply.clone());
-        if is_branch && session.on_the_way > 0 && reply.outcome == Outcome::Done {
+        if is_branch && session.is_on_the_way && reply.outcome == Outcome::Done {
             session.is_held = true;
             return Ok(None);
         }
@@ -348,7 +345,7 @@ impl Ingress {
             self.awaited.pop_front();
             // Not if it was forwarded again since.
             let session = self.sessions.get(&(app, id));
-            if session.is_some_and(|s| s.on_the_way == 0 && s.awaited_until == until) {
+            if session.is_some_and(|s| !s.is_on_the_way && s.awaited_until == until) {
                 self.release((app, id));
             }
         }

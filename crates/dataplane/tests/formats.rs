@@ -154,7 +154,7 @@ fn a_plan_raises_the_format_of_datagrams_and_records() {
     let mut records = c.disks[&0].records.iter();
     let error = records.find_map(|(number, record)| recovery.take(*number, record).err());
     let error = error.unwrap().to_string();
-    let why = "format is 9, this process reads 8 to 8; start a newer release of the program";
+    let why = "format is 10, this process reads 9 to 9; start a newer release of the program";
     assert!(error.ends_with(why), "{error}");
 }
 

@@ -302,7 +302,7 @@ impl Worker {
         });
     }
 
-    fn drop_replica(&mut self, id: ReplicaId) {
+    pub(super) fn drop_replica(&mut self, id: ReplicaId) {
         if let Some(replica) = self.take_replica(id) {
             self.drop_from_disk(&replica);
             let state = replica.shard.log.state;

@@ -83,6 +83,10 @@ impl Worker {
         wanted: &[&ShardPlan],
         made: &mut Vec<Replica>,
     ) {
+        let others = wanted.iter().map(|shard| plan.key(shard));
+        for key in others.filter(|key| !keys.contains(key)) {
+            self.make_way(key);
+        }
         let mut before = Before::default();
         for key in keys {
             self.take_before(*key, &mut before);
@@ -116,6 +120,16 @@ impl Worker {
                 replica.shard.disk = Some(Disk::new(copy, replica.shard.log.op, base));
             }
             made.push(replica);
+        }
+    }
+
+    /// Drops what is here of an earlier era of a shard, before the change is written down.
+    fn make_way(&mut self, key: ShardKey) {
+        if let Some(id) = self.find(key) {
+            self.drop_replica(id);
+        }
+        if self.recovered.remove(&key).is_some() {
+            self.append_step(key, Step::Drop);
         }
     }
 
