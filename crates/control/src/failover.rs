@@ -168,7 +168,7 @@ impl Control {
 
     /// The member whose process has ended by this hello of another process of its node, with its
     /// incarnation.
-    pub fn ended_by(&self, hello: &NodeHello) -> Option<(NodeId, u32)> {
+    pub(crate) fn ended_by(&self, hello: &NodeHello) -> Option<(NodeId, u32)> {
         let node = self.index().cluster.named(&hello.name)?;
         let member = self.members.get(&node)?;
         (member.process != hello.process).then_some((node, member.incarnation))

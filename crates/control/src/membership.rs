@@ -10,6 +10,7 @@
 use crate::limits::{START_GRACE, START_SILENCE};
 use crate::sharding::Shards;
 use crate::state::{Control, Member};
+use e3_model::plan::NodeHello;
 use e3_model::timing::{SILENT_TURNS_MIN, TOGETHER, TURN_GAP_MAX};
 use e3_model::{Nanos, NodeId, Timestamp};
 use std::collections::BTreeMap;
@@ -117,6 +118,13 @@ impl Membership {
     /// A member's process has ended, and cannot say any more what it has seen.
     pub fn on_end(&mut self, node: NodeId, incarnation: u32) {
         self.ended.insert(node, incarnation);
+    }
+
+    /// A process asks to join: if it is another one of a member's node, the member's has ended.
+    pub fn on_hello(&mut self, hello: &NodeHello, control: &Control) {
+        if let Some((node, incarnation)) = control.ended_by(hello) {
+            self.on_end(node, incarnation);
+        }
     }
 
     /// When the first of these members may be about to count as silent, if none sends anything.

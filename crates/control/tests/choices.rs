@@ -6,7 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "the recorded bytes are files")]
 
 use crate::recorded::recorded;
-use crate::script::{APP, AT, CLUSTER, KEY, NODES, Script};
+use crate::script::{APP, AT, CLUSTER, KEY, NODES, Script, deployment};
 use e3_control::{
     Act, Applied, Choice, Command, CommandError, Control, Decided, Genesis, Placed, Purpose,
 };
@@ -30,20 +30,16 @@ const OTHERWISE: [(u16, u16, u16, u32); 6] = [
 /// A server with one host in a rack that exists.
 const MORE: &str = "apiVersion: e3.dev/v1alpha1\nkind: Topology\nmetadata: {name: more}\nspec:\n  racks:\n    - name: rack0\n      servers:\n        - name: s4\n          system: Type1-SmartNIC\n          nodes:\n            - {name: s4-host, kind: host, cores: 12, memory: 64Gi, bandwidthGbps: 10}\n";
 
+fn named(name: &str) -> String {
+    APP.replace("two-services", name)
+}
+
 fn application(name: &str) -> Application {
-    parse_application("a.yaml", &APP.replace("two-services", name)).unwrap()
+    parse_application("a.yaml", &named(name)).unwrap()
 }
 
 fn deploy(name: &str, placed: Vec<Placed>) -> Command {
-    Command::Deploy {
-        app: Box::new(application(name)),
-        modules: vec!["m1".into(), "m2".into()],
-        assets: BTreeMap::new(),
-        profiles: BTreeMap::new(),
-        overcommit: false,
-        restored: None,
-        placed,
-    }
+    deployment(&named(name), placed)
 }
 
 fn decided_otherwise() -> Vec<Placed> {

@@ -1,7 +1,7 @@
 //! Where a new application's instances go is decided before the command is logged; the state machine only
 //! checks it. So a log gives the same placement whatever placers become.
 
-use crate::script::{APP, Script};
+use crate::script::{APP, Script, deployment};
 use e3_control::{Applied, Command, CommandError, Placed, explain};
 use e3_model::document::parse_application;
 use e3_model::{AppId, NodeId};
@@ -21,15 +21,7 @@ fn decided(s: &Script, placer: &str) -> Vec<Placed> {
 }
 
 fn deploy(s: &mut Script, placed: Vec<Placed>) -> Result<Applied, CommandError> {
-    s.apply(Command::Deploy {
-        app: Box::new(parse_application("a.yaml", APP).unwrap()),
-        modules: vec!["m1".into(), "m2".into()],
-        assets: BTreeMap::new(),
-        profiles: BTreeMap::new(),
-        overcommit: false,
-        restored: None,
-        placed,
-    })
+    s.apply(deployment(APP, placed))
 }
 
 #[test]

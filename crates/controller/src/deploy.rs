@@ -64,6 +64,15 @@ impl From<Refusal> for CommitError {
     }
 }
 
+impl CommitError {
+    fn refusal(self, q: &DeployRequest) -> Refusal {
+        match self {
+            CommitError::Command(e) => refused(q, e),
+            CommitError::Other(refusal) => refusal,
+        }
+    }
+}
+
 impl Core {
     /// Deploys an application, or begins to: a solver decides beside the state machine. A refused
     /// deployment leaves nothing on the disk. A dry run makes the same checks and changes nothing.
@@ -218,11 +227,8 @@ impl Core {
                 return Ok(Begun::Solve(Box::new(sent), Box::new(problem)));
             }
         };
-        match self.commit(q, dry_run, &sent, restored, placed) {
-            Ok(response) => Ok(Begun::Done(response)),
-            Err(CommitError::Command(e)) => Err(refused(q, e)),
-            Err(CommitError::Other(refusal)) => Err(refusal),
-        }
+        let committed = self.commit(q, dry_run, &sent, restored, placed);
+        committed.map(Begun::Done).map_err(|e| e.refusal(q))
     }
 
     /// What a solver needs of the state. The copy shares its values with the state, and its index is made
@@ -259,8 +265,7 @@ impl Core {
                 let problem = self.problem(q, sent, solver);
                 Ok(Submitted::Overtaken(e.to_string(), Box::new(problem)))
             }
-            Err(CommitError::Command(e)) => Err(refused(q, e)),
-            Err(CommitError::Other(refusal)) => Err(refusal),
+            Err(e) => Err(e.refusal(q)),
         }
     }
 

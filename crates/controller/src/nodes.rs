@@ -38,10 +38,7 @@ pub(crate) async fn hello(
     State(shared): State<Shared>,
     Json(hello): Json<NodeHello>,
 ) -> Result<Json<NodeWelcome>, Refusal> {
-    let ended = shared.core().control.ended_by(&hello);
-    if let Some((node, incarnation)) = ended {
-        shared.core().membership.on_end(node, incarnation);
-    }
+    shared.core().note_hello(&hello);
     until_heard(&shared).await?;
     let mut core = shared.core();
     let now = core.clock.now();
@@ -97,6 +94,11 @@ pub(crate) async fn exited(
 }
 
 impl Core {
+    /// Notes that a member's process has ended, if another one of its node asks to join.
+    fn note_hello(&mut self, hello: &NodeHello) {
+        self.membership.on_hello(hello, &self.control);
+    }
+
     /// Notes that a member's process has ended; gives the node and the process's incarnation.
     fn note_exit(&mut self, request: &ExitedRequest) -> Result<Option<(NodeId, u32)>, Refusal> {
         let named = self.control.topology.node_named(&request.node);

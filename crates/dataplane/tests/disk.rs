@@ -1,6 +1,6 @@
 //! Services with `durability: disk`: what is acknowledged is on disk, and comes back.
 
-use crate::common::{Cluster, count_and_forward, shard};
+use crate::common::{Cluster, Handler, count_and_forward, shard};
 use e3_collections::Txn;
 use e3_invocation::Effects;
 use e3_model::outbound::{Answer, Destination, HttpMethod, HttpRequest, Outbound};
@@ -69,6 +69,23 @@ fn counts(c: &Cluster, node: u32, requests: u64) -> Vec<i64> {
     (1..=requests)
         .map(|seq| c.count(node, KEY, 1, seq))
         .collect()
+}
+
+/// A handler that counts all requests, and keeps so many long keys for each of sixty.
+fn count_all(keys: u8) -> Handler {
+    Box::new(move |_, invocation, state| {
+        let (mut txn, mut effects) = (Txn::new(), Effects::default());
+        txn.begin(invocation.slot.0);
+        txn.counter_add(state, 0, b"all", 1).unwrap();
+        for number in 0..keys {
+            let seq = (invocation.id.request.seq % 60).to_le_bytes();
+            let key = [&seq[..], &[number; 800]].concat();
+            txn.counter_add(state, 0, &key, 1).unwrap();
+        }
+        effects.writes = txn.finish();
+        state.apply(&effects.writes).unwrap();
+        Ok(effects)
+    })
 }
 
 #[test]
@@ -236,14 +253,7 @@ fn a_new_process_waits_for_the_leases_that_the_one_before_granted() {
 fn checkpoints_keep_the_journal_short_while_the_shard_serves() {
     let mut c = cluster(1);
     c.journal_len_min = 20_000;
-    c.handler = Box::new(|_, invocation, state| {
-        let (mut txn, mut effects) = (Txn::new(), Effects::default());
-        txn.begin(invocation.slot.0);
-        txn.counter_add(state, 0, b"all", 1).unwrap();
-        effects.writes = txn.finish();
-        state.apply(&effects.writes).unwrap();
-        Ok(effects)
-    });
+    c.handler = count_all(0);
     restart_primary(&mut c);
     let mut longest = 0;
     for seq in 1..=2_000 {
@@ -297,20 +307,8 @@ fn whatever_record_is_the_last_the_state_is_that_of_its_entry() {
 fn another_primary_goes_on_while_a_backup_makes_a_checkpoint() {
     let mut c = cluster(3);
     c.journal_len_min = 500_000;
-    c.handler = Box::new(|_, invocation, state| {
-        let (mut txn, mut effects) = (Txn::new(), Effects::default());
-        txn.begin(invocation.slot.0);
-        txn.counter_add(state, 0, b"all", 1).unwrap();
-        // The checkpoint takes several steps.
-        for number in 0..12 {
-            let seq = (invocation.id.request.seq % 60).to_le_bytes();
-            let key = [&seq[..], &[number; 800]].concat();
-            txn.counter_add(state, 0, &key, 1).unwrap();
-        }
-        effects.writes = txn.finish();
-        state.apply(&effects.writes).unwrap();
-        Ok(effects)
-    });
+    // The checkpoint takes several steps.
+    c.handler = count_all(12);
     // A new process takes up the length.
     c.restart(2);
     c.publish();

@@ -16,7 +16,7 @@ use crate::decision::{PlaceError, Placement, Rule};
 use crate::draw;
 use crate::fit::{Ask, check_hard, wanted};
 use crate::limits::ROUNDING;
-use crate::request::{Demand, Request};
+use crate::request::{Demand, Request, shift_bytes};
 use crate::search::{PRINTED, Search};
 use e3_model::plan::Role;
 use e3_model::{NodeId, ServiceId};
@@ -185,16 +185,8 @@ impl<'a> State<'a> {
         let used = &mut self.used[id.index()];
         used.cpu_cores += sign * demand.cpu_cores;
         used.bandwidth_gbps += sign * demand.bandwidth_gbps;
-        used.memory_bytes = if sign > 0.0 {
-            used.memory_bytes.saturating_add(demand.memory_bytes)
-        } else {
-            used.memory_bytes.saturating_sub(demand.memory_bytes)
-        };
-        used.disk_bytes = if sign > 0.0 {
-            used.disk_bytes.saturating_add(demand.disk_bytes)
-        } else {
-            used.disk_bytes.saturating_sub(demand.disk_bytes)
-        };
+        shift_bytes(&mut used.memory_bytes, demand.memory_bytes, sign);
+        shift_bytes(&mut used.disk_bytes, demand.disk_bytes, sign);
         self.count(id, 1.0);
     }
 

@@ -13,49 +13,37 @@ pub(crate) fn is_over(cluster: &Cluster, used: &[Demand], id: NodeId, demand: &D
         return false;
     };
     let (server, rack) = (cluster.node(id).server, cluster.node(id).rack);
-    let drawn_w = server_w(cluster, used, server);
-    if drawn_w - without_w(cluster, used, id, demand) <= ROUNDING {
+    let now = |id: NodeId| used[id.index()];
+    let drawn_w = server_w(cluster, server, now);
+    let without_w = server_w(cluster, server, |other| {
+        let mut rest = now(other);
+        if other == id {
+            rest.cpu_cores = (rest.cpu_cores - demand.cpu_cores).max(0.0);
+            rest.memory_bytes = rest.memory_bytes.saturating_sub(demand.memory_bytes);
+        }
+        rest
+    });
+    if drawn_w - without_w <= ROUNDING {
         return false;
     }
     let (rack_max_w, servers) = budgets.rack_max_w(rack);
-    let rack_w = || servers.map(|s| server_w(cluster, used, s)).sum::<f64>();
+    let rack_w = || servers.map(|s| server_w(cluster, s, now)).sum::<f64>();
     drawn_w > budgets.server_max_w(server) + ROUNDING
         || (rack_max_w.is_finite() && rack_w() > rack_max_w + ROUNDING)
 }
 
-/// What a server draws.
-fn server_w(cluster: &Cluster, used: &[Demand], server: usize) -> f64 {
-    let nodes = || cluster.servers()[server].iter();
-    let is_awake = cluster.is_capped(server) || nodes().any(|id| is_used(&used[id.index()]));
-    let nodes_w = nodes().map(|id| node_w(cluster, *id, used[id.index()].cpu_cores));
-    idle_w(cluster, server, is_awake) + nodes_w.sum::<f64>()
-}
-
-/// What the server of a node draws without a demand that is used on it.
-fn without_w(cluster: &Cluster, used: &[Demand], id: NodeId, demand: &Demand) -> f64 {
-    let here = &used[id.index()];
-    let server = cluster.node(id).server;
-    let mut others = cluster.servers()[server].iter().filter(|n| **n != id);
-    let is_awake = cluster.is_capped(server)
-        || here.memory_bytes > demand.memory_bytes
-        || others.any(|n| is_used(&used[n.index()]));
-    let others = cluster.servers()[server].iter().filter(|n| **n != id);
-    let others_w = others.map(|n| node_w(cluster, *n, used[n.index()].cpu_cores));
-    let left = (here.cpu_cores - demand.cpu_cores).max(0.0);
-    idle_w(cluster, server, is_awake) + others_w.sum::<f64>() + node_w(cluster, id, left)
-}
-
-/// Whether anything is on a node. Every instance takes memory.
-fn is_used(used: &Demand) -> bool {
-    used.memory_bytes > 0
-}
-
-fn idle_w(cluster: &Cluster, server: usize, is_awake: bool) -> f64 {
-    if is_awake {
+/// What a server draws if this is used on its nodes.
+fn server_w(cluster: &Cluster, server: usize, used: impl Fn(NodeId) -> Demand) -> f64 {
+    let nodes = || cluster.servers()[server].iter().copied();
+    // Every instance takes memory.
+    let is_awake = cluster.is_capped(server) || nodes().any(|id| used(id).memory_bytes > 0);
+    let nodes_w = nodes().map(|id| node_w(cluster, id, used(id).cpu_cores));
+    let idle_w = if is_awake {
         cluster.scale(server).idle_w
     } else {
         0.0
-    }
+    };
+    idle_w + nodes_w.sum::<f64>()
 }
 
 fn node_w(cluster: &Cluster, id: NodeId, busy_cores: f64) -> f64 {

@@ -39,6 +39,15 @@ pub struct Demand {
     pub accelerators: Accelerators,
 }
 
+/// Adds bytes, or takes them away if the sign is negative.
+pub(crate) fn shift_bytes(total: &mut u64, bytes: u64, sign: f64) {
+    *total = if sign > 0.0 {
+        total.saturating_add(bytes)
+    } else {
+        total.saturating_sub(bytes)
+    };
+}
+
 impl Default for Demand {
     fn default() -> Demand {
         Demand {

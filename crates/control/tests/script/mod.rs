@@ -2,7 +2,7 @@
 
 mod follow;
 
-use e3_control::{Applied, Choice, Command, CommandError, Control, MoveOutcome, Plans};
+use e3_control::{Applied, Choice, Command, CommandError, Control, MoveOutcome, Placed, Plans};
 use e3_model::document::{parse_application, parse_topology};
 use e3_model::plan::{NodeEvent, NodeHello, NodePlan, ShardPlan};
 use e3_model::{
@@ -35,6 +35,19 @@ pub struct Script {
     pub chosen: Vec<String>,
     /// Seconds that have passed.
     pub seconds: u64,
+}
+
+/// Deploys an application of two services, with its instances where that was decided.
+pub fn deployment(text: &str, placed: Vec<Placed>) -> Command {
+    Command::Deploy {
+        app: Box::new(parse_application("a.yaml", text).unwrap()),
+        modules: vec!["m1".into(), "m2".into()],
+        assets: BTreeMap::new(),
+        profiles: BTreeMap::new(),
+        overcommit: false,
+        restored: None,
+        placed,
+    }
 }
 
 impl Script {
@@ -178,15 +191,7 @@ impl Script {
 
     /// Deploys an application of two services.
     pub fn deploy_manifest(&mut self, text: &str) -> Result<Applied, CommandError> {
-        self.apply(Command::Deploy {
-            app: Box::new(parse_application("a.yaml", text).unwrap()),
-            modules: vec!["m1".into(), "m2".into()],
-            assets: BTreeMap::new(),
-            profiles: BTreeMap::new(),
-            overcommit: false,
-            restored: None,
-            placed: Vec::new(),
-        })
+        self.apply(deployment(text, Vec::new()))
     }
 
     /// Every shard that has a primary commits something.

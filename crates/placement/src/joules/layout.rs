@@ -4,6 +4,7 @@
 use crate::index::Free;
 use crate::limits::ROUNDING;
 use crate::model::{Counts, Knee, Model};
+use crate::request::shift_bytes;
 use e3_model::NodeKind;
 use e3_model::plan::Role;
 use std::collections::BTreeMap;
@@ -138,18 +139,8 @@ impl<'a> Layout<'a> {
         let left = &mut self.left[site];
         left.cpu_cores -= sign * work.demand.cpu_cores;
         left.bandwidth_gbps -= sign * work.demand.bandwidth_gbps;
-        let bytes = work.demand.memory_bytes;
-        left.memory_bytes = if sign > 0.0 {
-            left.memory_bytes.saturating_sub(bytes)
-        } else {
-            left.memory_bytes.saturating_add(bytes)
-        };
-        let bytes = work.demand.disk_bytes;
-        left.disk_bytes = if sign > 0.0 {
-            left.disk_bytes.saturating_sub(bytes)
-        } else {
-            left.disk_bytes.saturating_add(bytes)
-        };
+        shift_bytes(&mut left.memory_bytes, work.demand.memory_bytes, -sign);
+        shift_bytes(&mut left.disk_bytes, work.demand.disk_bytes, -sign);
         self.core_s[site] += sign * work.core_s;
     }
 

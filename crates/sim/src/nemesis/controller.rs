@@ -333,9 +333,7 @@ impl ControllerProcess {
         let process = hello.process;
         let is_damaged = hello.damaged.is_some();
         let is_removed = self.is_removed(&hello.name);
-        if let Some((member, incarnation)) = self.control.ended_by(&hello) {
-            self.membership.on_end(member, incarnation);
-        }
+        self.membership.on_hello(&hello, &self.control);
         if let Some(end) = self.control.end_before_refusal(&hello, now) {
             self.execute(now, &end);
         }
