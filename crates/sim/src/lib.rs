@@ -30,4 +30,4 @@ pub use controller::Controller;
 pub use damage::Damage;
 pub use nemesis::{Failure, Summary, run, shrink};
 pub use network::Faults;
-pub use scenario::{Scenario, draw};
+pub use scenario::{Act, Fault, Scenario, draw};

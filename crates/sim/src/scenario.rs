@@ -11,13 +11,13 @@ mod wire;
 
 pub use draw::draw;
 pub use fault::{Act, Fault};
-pub(crate) use manifest::new_server;
 pub use topics::{SubscriberShape, TopicShape};
 pub use wire::Wire;
 
 use e3_model::{AppId, Nanos, ServiceId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// The whole input of a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -27,6 +27,9 @@ pub struct Scenario {
     pub seed: u64,
     /// By server: the number of its SmartNICs.
     pub servers: Vec<u8>,
+    /// By rack: the number of its servers, in their order. All servers are in one rack if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub racks: Vec<u8>,
     /// The applications.
     pub apps: Vec<AppShape>,
     /// What services ask of others.
@@ -285,6 +288,28 @@ impl Scenario {
         servers
             .flat_map(|(nics, server)| vec![server; 1 + usize::from(*nics)])
             .collect()
+    }
+
+    /// The servers of each rack, by their numbers.
+    pub(crate) fn racks(&self) -> Vec<Range<usize>> {
+        let servers = self.servers.len();
+        if self.racks.is_empty() {
+            return vec![0..servers];
+        }
+        let mut first = 0;
+        let rack = |count: &u8| {
+            let servers = first..first + usize::from(*count);
+            first = servers.end;
+            servers
+        };
+        self.racks.iter().map(rack).collect()
+    }
+
+    /// The nodes of a rack; none if there is no such rack.
+    pub(crate) fn nodes_of_rack(&self, rack: u32) -> Vec<u32> {
+        let servers = self.racks().into_iter().nth(rack as usize);
+        let servers = servers.unwrap_or_default();
+        servers.flat_map(|s| self.nodes_of(s as u32)).collect()
     }
 
     /// The nodes of a server.

@@ -48,6 +48,9 @@ impl Run<'_> {
             Fault::PowerCut(server) => {
                 drop(self.kill(&self.scenario.nodes_of(*server), End::PowerCut));
             }
+            Fault::RackPowerCut(rack) => {
+                drop(self.kill(&self.scenario.nodes_of_rack(*rack), End::PowerCut));
+            }
             Fault::Blackout(_) if may_lose_log_and_memory(self.scenario) => {}
             Fault::Blackout(_) => self.begin_blackout(),
             Fault::NodeDiskSlow(node, ms) => {
@@ -141,6 +144,11 @@ impl Run<'_> {
             Fault::WrongClock(node, _) => self.restart_with(*node, 0),
             Fault::PowerCut(server) => {
                 for node in self.scenario.nodes_of(*server) {
+                    self.revive(node);
+                }
+            }
+            Fault::RackPowerCut(rack) => {
+                for node in self.scenario.nodes_of_rack(*rack) {
                     self.revive(node);
                 }
             }

@@ -7,7 +7,7 @@
 
 use super::Run;
 use super::controller::ControllerProcess;
-use crate::scenario::{Act, Fault, new_server};
+use crate::scenario::{Act, Fault};
 use e3_control::{Command, Stays};
 use e3_model::{Nanos, NodeId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,7 +114,7 @@ impl Run<'_> {
             let name = format!("s{server}");
             let is_there = topology.nodes().any(|n| n.in_server.name == name);
             if !is_there {
-                let racks = new_server(server, nics);
+                let racks = self.scenario.new_server(server, nics);
                 let add = Command::AddNodes { racks };
                 self.controller.execute(self.cluster.now, &add);
             }

@@ -40,6 +40,7 @@ fn smaller(scenario: &Scenario) -> Vec<Scenario> {
     for app in 0..scenario.apps.len() {
         simpler_app(scenario, app, with);
     }
+    with(&|s| s.racks.clear());
     for at in 0..scenario.servers.len() {
         // Of the last server only: a node removed elsewhere would renumber those after it.
         if at + 1 == scenario.servers.len() && scenario.servers[at] > 0 {

@@ -3,6 +3,7 @@
 //! The distributions are uneven on purpose: small topologies and short chains meet the most faults
 //! for each second of processor time, but rare shapes must occur too.
 
+mod racks;
 mod script;
 
 use super::{
@@ -48,6 +49,7 @@ pub fn draw(seed: u64) -> Scenario {
     let mut scenario = Scenario {
         seed,
         servers,
+        racks: Vec::new(),
         clients: clients(random, apps.len()),
         apps,
         asks: Vec::new(),
@@ -68,6 +70,7 @@ pub fn draw(seed: u64) -> Scenario {
     bad_versions(&mut scenario);
     disk_faults(&mut scenario);
     starvation(&mut scenario);
+    racks::draw(&mut scenario);
     members::draw(&mut scenario);
     scenario.script.sort_by_key(|act| act.at_ms);
     scenario

@@ -56,6 +56,8 @@ pub enum Fault {
     Kill(u32),
     /// The processes of all nodes of a server are killed and restart at the end.
     PowerCut(u32),
+    /// The same for all servers of a rack.
+    RackPowerCut(u32),
     /// The processes of all nodes and the controller are killed together. At the end the controller
     /// restarts, and each node within this many milliseconds.
     Blackout(u64),
@@ -158,6 +160,7 @@ impl Fault {
             Fault::Slow(..) => "slow",
             Fault::Kill(_) => "kill",
             Fault::PowerCut(_) => "powerCut",
+            Fault::RackPowerCut(_) => "rackPowerCut",
             Fault::Blackout(_) => "blackout",
             Fault::NodeDiskSlow(..) => "nodeDiskSlow",
             Fault::NodeDiskFull(_) => "nodeDiskFull",

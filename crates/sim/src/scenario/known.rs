@@ -43,6 +43,7 @@ pub(crate) fn may_hide_losses(scenario: &Scenario, node: u32, now_ms: u64) -> bo
         | Fault::Kill(_)
         | Fault::RemoveDead(_)
         | Fault::PowerCut(_)
+        | Fault::RackPowerCut(_)
         | Fault::Blackout(_)
         | Fault::NodeTornWrite(_)
         | Fault::NodeBitRot(_)

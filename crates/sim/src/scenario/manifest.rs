@@ -6,9 +6,13 @@ use e3_model::topology::Rack;
 use e3_model::{Application, Topology};
 use std::fmt::Write;
 
-const TOPOLOGY: &str = "apiVersion: e3.dev/v1alpha1\nkind: Topology\nmetadata: {name: sim}\nspec:\n  racks:\n    - name: rack\n      servers:\n";
+const TOPOLOGY: &str =
+    "apiVersion: e3.dev/v1alpha1\nkind: Topology\nmetadata: {name: sim}\nspec:\n  racks:\n";
 
-/// A server of the only rack.
+fn rack_text(rack: usize) -> String {
+    format!("    - name: rack{rack}\n      servers:\n")
+}
+
 fn server_text(server: usize, nics: u8) -> String {
     let mut text = format!(
         "        - name: s{server}\n          system: Type1-SmartNIC\n          nodes:\n            - {{name: s{server}-host, kind: host, cores: 64, memory: 512Gi}}\n"
@@ -22,21 +26,32 @@ fn server_text(server: usize, nics: u8) -> String {
     text
 }
 
-/// What adds a server to a cluster.
-pub(crate) fn new_server(server: u32, nics: u8) -> Vec<Rack> {
-    let text = TOPOLOGY.to_string() + &server_text(server as usize, nics);
-    let topology = parse_topology("scenario", &text).expect("the document of a server is valid");
-    topology.spec.racks
-}
-
 impl Scenario {
     /// The topology.
     pub fn topology(&self) -> Topology {
         let mut text = TOPOLOGY.to_string();
-        for (server, nics) in self.servers.iter().enumerate() {
-            text += &server_text(server, *nics);
+        for (rack, servers) in self.racks().into_iter().enumerate() {
+            text += &rack_text(rack);
+            for server in servers {
+                text += &server_text(server, self.servers[server]);
+            }
         }
         parse_topology("scenario", &text).expect("a scenario has a valid topology")
+    }
+
+    /// What adds a server to the cluster, to one of its racks or to another one.
+    pub(crate) fn new_server(&self, server: u32, nics: u8) -> Vec<Rack> {
+        let server = server as usize;
+        let rack = match self.racks.len() {
+            0 => 0,
+            racks => server % (racks + 1),
+        };
+        let text = TOPOLOGY.to_string() + &rack_text(rack) + &server_text(server, nics);
+        let topology = parse_topology("scenario", &text);
+        topology
+            .expect("the document of a server is valid")
+            .spec
+            .racks
     }
 }
 
