@@ -36,16 +36,19 @@ impl DeadLetters {
         }
     }
 
-    fn remove(&mut self, id: &MessageId) -> bool {
-        let place = self.places.remove(id);
-        place.is_some_and(|place| self.kept.remove(&place).is_some())
+    fn remove(&mut self, id: &MessageId) -> Option<DeadLetter> {
+        let place = self.places.remove(id)?;
+        let (_, letter) = self.kept.remove(&place)?;
+        Some(letter)
     }
 
-    /// A letter was replayed. It may have made room for newer ones before.
-    pub(crate) fn on_replayed(&mut self, id: &MessageId) {
-        if !self.remove(id) {
+    /// A letter was replayed. None if it had made room for newer ones before.
+    pub(crate) fn on_replayed(&mut self, id: &MessageId) -> Option<DeadLetter> {
+        let letter = self.remove(id);
+        if letter.is_none() {
             self.dropped = self.dropped.saturating_sub(1);
         }
+        letter
     }
 
     pub(crate) fn get(&self, id: &MessageId) -> Option<&DeadLetter> {

@@ -189,12 +189,20 @@ impl DedupTable {
         self.bytes -= entry.as_ref().map_or(0, bytes);
     }
 
-    /// A dead letter was replayed as another message: no retry may be handled in its place.
+    /// A dead letter was replayed as another message: no retry may be handled in its place. Who retries
+    /// an expired request is told so, lest it retry for ever.
     pub(crate) fn on_replayed(&mut self, slot: Slot, letter: &MessageId) {
         let client = self.clients.get_mut(&(slot, letter.request.client));
         if let Some(entry) = client.and_then(|c| c.get_mut(letter)) {
             self.bytes -= bytes(entry);
-            Rc::make_mut(entry).dead = None;
+            let known = Rc::make_mut(entry);
+            known.dead = None;
+            if let Some(reply) = &mut known.reply
+                && reply.outcome == Outcome::Expired
+            {
+                reply.outcome = Outcome::Unknown;
+                reply.payload = b"its dead letter was replayed".to_vec();
+            }
             self.bytes += bytes(entry);
         }
     }

@@ -107,8 +107,10 @@ fn fill(turn: &mut Turn<'_>, entry: &mut Entry, message: &Message, effects: Effe
     // Nobody further downstream can answer the client: this is the end of its request.
     let begins = matches!(message.id.via, Via::Ingress | Via::Timer);
     let ends = begins && effects.outputs.is_empty();
+    // A replay is over where the dead letter was, whoever answers the request itself.
+    let replays = entry.replays.is_some_and(|letter| letter != message.id);
     let given = effects.reply.map(|r| (r.status, r.payload));
-    let reply = given.or_else(|| ends.then(|| (0, Vec::new())));
+    let reply = given.or_else(|| (ends || replays).then(|| (0, Vec::new())));
     let reply = reply.filter(|_| is_awaited(message));
     entry.reply = reply.map(|(status, payload)| Reply {
         outcome: Outcome::Done,

@@ -108,6 +108,8 @@ pub(crate) struct Attempt {
     pub(crate) fingerprint: u32,
     /// It has an idempotency key.
     pub(crate) keyed: bool,
+    /// It replays a dead letter.
+    pub(crate) is_replay: bool,
 }
 
 impl Attempt {
@@ -119,6 +121,7 @@ impl Attempt {
             deadline: q.deadline,
             fingerprint: q.fingerprint(),
             keyed: q.oldest_seq == 0,
+            is_replay: false,
         }
     }
 }
@@ -167,6 +170,7 @@ impl Ingress {
             deadline,
             fingerprint,
             keyed,
+            is_replay,
         } = *attempt;
         let in_flight = self.in_flight.entry(key.0).or_default();
         if let Some(session) = self.sessions.get_mut(&key) {
@@ -183,7 +187,7 @@ impl Ingress {
                 return Admission::Repeat(reply.clone());
             } else if number <= session.attempt && !is_revived {
                 return Admission::Wait;
-            } else if session.is_on_the_way {
+            } else if session.is_on_the_way && !is_replay {
                 // Another copy would only wait behind the one before.
                 session.attempt = number;
                 return Admission::Wait;
@@ -232,6 +236,13 @@ impl Ingress {
         if let Some(session) = self.sessions.get_mut(&key) {
             session.is_on_the_way = true;
         }
+    }
+
+    /// The same for a replay of a dead letter. It holds no place: if the process of its shard ends,
+    /// nothing of it is on the way any more, and nobody says so.
+    pub(crate) fn on_replay_forwarded(&mut self, key: (AppId, RequestId)) {
+        self.on_forwarded(key);
+        self.release(key);
     }
 
     /// A copy of the request is durable at its shard, or was given to it here. Then its answer comes

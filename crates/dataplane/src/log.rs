@@ -10,7 +10,8 @@ use crate::timer_table::TimerTable;
 use e3_collections::{CollectionSpec, State};
 use e3_model::reshard::Split;
 use e3_model::{Bytes, Nanos, ShardId, Slot, Timestamp};
-use e3_wire::entry::{Entry, Reign};
+use e3_wire::dead_letter::DeadLetter;
+use e3_wire::entry::{Entry, Outcome, Reign};
 use e3_wire::message::Message;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -47,6 +48,8 @@ pub(crate) struct Outgoing {
     durable: Vec<u32>,
     /// Copies of a stateless service's message: durable when the outputs are.
     pub(crate) deliveries: Vec<Delivery>,
+    /// The dead letter that it replays.
+    letter: Option<DeadLetter>,
 }
 
 impl Log {
@@ -128,14 +131,18 @@ impl Log {
         let entry = Rc::new(entry);
         self.op = entry.op;
         self.now = self.now.max(entry.now);
+        let mut replayed = None;
         if let Some(letter) = &entry.replays {
-            self.dead_letters.on_replayed(letter);
+            replayed = self.dead_letters.on_replayed(letter);
             self.dedup.on_replayed(entry.slot, letter);
         }
         if let Some(letter) = &entry.dead {
             self.dead_letters.keep(entry.id, letter.clone());
         }
-        self.outbox.push_back(Outgoing::new(entry.clone()));
+        self.outbox.push_back(Outgoing {
+            letter: replayed,
+            ..Outgoing::new(entry.clone())
+        });
         // Whether a timer has fired the table of timers says.
         if !entry.is_expiry && entry.fired.is_none() {
             self.dedup.insert(entry.clone());
@@ -179,13 +186,20 @@ impl Log {
     }
 
     /// Forgets the messages of a stateless service with outputs that are not durable: their senders
-    /// still have them.
+    /// still have them. Of a replay nobody else has the message: it is a dead letter again, some of whose
+    /// effects may have taken place.
     pub(crate) fn forget_unsent(&mut self) {
         if deliberate::is(Fault::UnsentForHandled) {
             return;
         }
-        for outgoing in self.outbox.iter().filter(|o| o.open > 0) {
-            self.dedup.remove(outgoing.entry.slot, &outgoing.entry.id);
+        for outgoing in self.outbox.iter_mut().filter(|o| o.open > 0) {
+            let entry = &outgoing.entry;
+            self.dedup.remove(entry.slot, &entry.id);
+            let replayed = entry.replays.filter(|letter| *letter != entry.id);
+            if let Some((id, mut letter)) = replayed.zip(outgoing.letter.take()) {
+                letter.outcome = Outcome::Unknown;
+                self.dead_letters.keep(id, letter);
+            }
         }
     }
 
@@ -238,6 +252,7 @@ impl Outgoing {
             durable: Vec::new(),
             entry,
             deliveries: Vec::new(),
+            letter: None,
         }
     }
 

@@ -128,6 +128,8 @@ pub(crate) enum Effect {
     Run(Invocation),
     /// A message is durable: tell its sender within `delay`.
     Complete { delivery: Delivery, delay: Nanos },
+    /// What follows from the replay of a dead letter of a stateless service is durable.
+    ReplayDurable(RequestId),
     /// Send a message downstream. `op` is the entry that waits until it is durable, and which of the
     /// entry's outputs it is.
     Send {

@@ -2,9 +2,12 @@
 
 use crate::common::manifests::ONE;
 use crate::common::{Cluster, count_and_forward, shard};
+use crate::reshard::{SERVICE, switch};
 use e3_invocation::HandlerError;
 use e3_model::{Nanos, NodeId};
 use e3_wire::entry::Outcome;
+use std::cell::Cell;
+use std::rc::Rc;
 
 /// Requests that are done come first, then so many that fail.
 fn failed(c: &mut Cluster, done: u64, letters: u64) {
@@ -59,4 +62,114 @@ fn who_joins_and_takes_over_has_the_dead_letters_and_what_was_handled() {
     assert_eq!(c.outcomes(9_000), [Outcome::Done]);
     assert_eq!(c.count(1, key, 2, 9_000), 1);
     assert_eq!(c.report(1, key).dead_letters, 2);
+}
+
+/// A service without state between two that count; nobody answers but the first.
+const BRANCH: &str = "\
+apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata: {name: branch}
+spec:
+  objective: {latency: 50ms}
+  deadline: 60s
+  ingress: front
+  services:
+    - name: front
+      module: s.wasm
+      stateful: true
+      resources: {cpu: 0.1, memory: 64Mi}
+      collections: [{name: count, kind: counter}]
+    - name: middle
+      module: s.wasm
+      resources: {cpu: 0.1, memory: 64Mi}
+    - name: back
+      module: s.wasm
+      stateful: true
+      resources: {cpu: 0.1, memory: 64Mi}
+      collections: [{name: count, kind: counter}]
+  channels:
+    - {from: front, to: middle}
+    - {from: middle, to: back}
+";
+
+/// A dead letter of the middle service, which works again: every service on its own node.
+fn failed_in_the_middle() -> Cluster {
+    let mut c = Cluster::new(BRANCH, 3, |key| vec![key.service.0.into()]);
+    let works = Rc::new(Cell::new(false));
+    let is_well = works.clone();
+    c.handler = Box::new(move |service, invocation, state| {
+        let mut effects = match service.0 {
+            1 if !is_well.get() => return Err(HandlerError::Code(1)),
+            1 => e3_invocation::Effects {
+                outputs: vec![e3_invocation::Output {
+                    channel: 0,
+                    key: invocation.key.clone(),
+                    payload: Vec::new(),
+                }],
+                ..Default::default()
+            },
+            0 => count_and_forward(1, invocation, state)?,
+            _ => count_and_forward(0, invocation, state)?,
+        };
+        effects.reply = (service.0 == 0).then(|| e3_invocation::Reply {
+            status: 0,
+            payload: Vec::new(),
+        });
+        Ok(effects)
+    });
+    let deadline = c.now + Nanos::from_secs(50);
+    c.request(0, 1, 0, b"k", deadline);
+    c.pass(100);
+    assert_eq!(c.outcomes(1), [Outcome::Done]);
+    assert_eq!(c.report(1, shard(1, 0)).dead_letters, 1);
+    works.set(true);
+    // Another process could handle the message, were this one deposed.
+    c.replay_first(1, shard(1, 0), 8);
+    assert_eq!(c.outcomes(8), [Outcome::Rejected]);
+    assert_eq!(c.report(1, shard(1, 0)).dead_letters, 1);
+    c.pass_coarsely(56);
+    c
+}
+
+#[test]
+fn a_replay_where_nobody_answers_the_request_is_answered() {
+    let mut c = failed_in_the_middle();
+    c.replay_first(1, shard(1, 0), 9);
+    assert_eq!(c.outcomes(9), [Outcome::Done]);
+    assert_eq!(c.count(2, shard(2, 0), 2, 9), 1);
+    assert_eq!(c.report(1, shard(1, 0)).dead_letters, 0);
+}
+
+#[test]
+fn a_replay_at_a_stateless_service_is_answered_when_what_follows_is_durable() {
+    let mut c = failed_in_the_middle();
+    c.cut.extend([(1, 2)]);
+    c.replay_first(1, shard(1, 0), 9);
+    c.pass(500);
+    assert_eq!(c.outcomes(9), []);
+    c.cut.clear();
+    c.pass(1_000);
+    assert_eq!(c.outcomes(9), [Outcome::Done]);
+    assert_eq!(c.count(2, shard(2, 0), 2, 9), 1);
+}
+
+#[test]
+fn a_replay_whose_outputs_a_split_drops_stays_a_dead_letter() {
+    let mut c = failed_in_the_middle();
+    c.cut.extend([(1, 2)]);
+    c.replay_first(1, shard(1, 0), 9);
+    assert_eq!(SERVICE.0, 1);
+    switch(&mut c, 2);
+    c.plan.shards.sort_by_key(|s| (s.service, s.shard));
+    c.publish();
+    c.cut.clear();
+    c.pass(1_000);
+    assert_eq!(c.outcomes(9), []);
+    assert_eq!(c.count(2, shard(2, 0), 2, 9), 0);
+    let of_shard = e3_model::Slot::of(b"k").shard(2);
+    let key = shard(1, of_shard.0);
+    // Part of it may have arrived, so no replay may follow.
+    c.replay_first(1, key, 10);
+    assert_eq!(c.outcomes(10), [Outcome::Rejected]);
+    assert_eq!(c.report(1, key).dead_letters, 1);
 }

@@ -46,6 +46,7 @@ struct Tally {
     published: u64,
     received: u64,
     backups: [u64; 3],
+    replayed: u64,
     members: [u64; 3],
     upgrades: [u64; 3],
     went_back: u64,
@@ -200,6 +201,7 @@ impl Tally {
         self.resharded += summary.resharded;
         self.restored_logs += summary.restored_logs;
         self.orchestrated += summary.orchestrated;
+        self.replayed += summary.replayed;
         self.publishing += u64::from(summary.published > 0);
         self.published += summary.published;
         self.received += summary.received;
@@ -256,7 +258,8 @@ fn report(
     );
     let [complete, cancelled, restored] = tally.backups;
     println!(
-        "{complete} backups were complete, {cancelled} were cancelled; {restored} applications began with one"
+        "{complete} backups were complete, {cancelled} were cancelled; {restored} applications began with one; {} replays of dead letters took effect",
+        tally.replayed
     );
     let [forth, back, raised] = tally.upgrades;
     println!(

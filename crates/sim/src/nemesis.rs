@@ -21,6 +21,7 @@ mod placed;
 mod probation;
 mod processes;
 mod releases;
+mod replays;
 mod restored;
 mod shrink;
 mod taken;
@@ -46,6 +47,7 @@ use e3_random::Random;
 use members::Members;
 use operator::Operator;
 use releases::Releases;
+use replays::Replays;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use taken::Backups;
@@ -106,6 +108,8 @@ pub struct Summary {
     pub received: u64,
     /// Backups that were complete, that were given up, and applications that began with one.
     pub backups: [u64; 3],
+    /// Dead letters whose replays took effect.
+    pub replayed: u64,
     /// Versions that the controller went back from by itself.
     pub went_back: u64,
     /// Nodes that were added, that were removed, and that the operator could not drain to remove them.
@@ -156,6 +160,7 @@ struct Run<'a> {
     members: Members,
     published: Published,
     backups: Backups,
+    replays: Replays,
     releases: Releases,
     /// Versions that the controller went back from by itself.
     went_back: u64,
@@ -213,6 +218,7 @@ impl<'a> Run<'a> {
             members: Members::default(),
             published: Published::default(),
             backups: Backups::default(),
+            replays: Replays::default(),
             releases: Releases::default(),
             went_back: 0,
             tears: Vec::new(),
@@ -258,9 +264,13 @@ impl<'a> Run<'a> {
             self.check_backups();
         }
         let is_short = |c: &ClientShape| !c.is_keyed && c.deadline_ms <= DEADLINE_SHORT_MS;
-        // What services ask and publish is remembered for minutes.
+        // What services ask and publish is remembered for minutes, and replays for an hour.
         let asks = self.asks_or_publishes();
-        if self.is_sound() && !asks && self.scenario.clients.iter().all(is_short) {
+        if self.is_sound()
+            && !asks
+            && !self.has_replayed()
+            && self.scenario.clients.iter().all(is_short)
+        {
             self.wait(Nanos::from_millis(DEADLINE_SHORT_MS) + FORGOTTEN_AFTER);
             self.probe(PROBES_LATE);
             self.check_forgotten();
@@ -367,6 +377,7 @@ impl<'a> Run<'a> {
             .step(&mut self.cluster, &mut self.agents, &mut self.random);
         self.agents.take_answers(&mut self.cluster);
         self.step_backups();
+        self.replay_dead_letters();
         self.step_upgrade();
         self.replace_older();
         self.cluster.run(STEP);
@@ -433,6 +444,7 @@ impl<'a> Run<'a> {
                 self.backups.cancelled,
                 self.backups.checked,
             ],
+            replayed: self.replays.done,
             went_back: self.went_back,
             members: self.members_summary(),
             upgrades: [

@@ -205,6 +205,7 @@ fn a_letter_that_was_replayed_leaves_its_entry() {
         panic!("it is forgotten");
     };
     assert_eq!(found.dead, None);
+    assert_eq!(found.reply.as_ref().unwrap().outcome, Outcome::Unknown);
     let others = bytes(&entry(2, Via::Ingress, 0, 0));
     assert_eq!(table.bytes(), bytes(&found) + others);
 }

@@ -38,6 +38,7 @@ fn attempt(from: Asker, deadline: Timestamp, keyed: bool) -> Attempt {
         deadline,
         fingerprint: 5,
         keyed,
+        is_replay: false,
     }
 }
 

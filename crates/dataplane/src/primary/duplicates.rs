@@ -107,7 +107,13 @@ impl Primary {
             match turn.shard.log.outgoing(entry.op).filter(|_| !stateful) {
                 // As durable as the first copy.
                 Some(outgoing) => outgoing.deliveries.extend(duplicate.delivery),
-                None => turn.complete(duplicate.delivery, ACK_DELAY),
+                None => {
+                    turn.complete(duplicate.delivery, ACK_DELAY);
+                    if duplicate.replays.is_some() {
+                        let request = duplicate.message.id.request;
+                        turn.effects.push(Effect::ReplayDurable(request));
+                    }
+                }
             }
             return emit_retry(turn, entry, asked);
         };

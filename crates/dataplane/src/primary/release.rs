@@ -67,9 +67,14 @@ impl Primary {
     /// Frees what is durable from the front of the outbox.
     pub(crate) fn trim(&mut self, turn: &mut Turn<'_>) {
         let before = turn.shard.log.released;
+        let stateful = turn.cx.app.service(turn.shard.key).stateful;
         while let Some(first) = turn.shard.log.trim(self.commit) {
             let delay = ack_delay(turn, &first.entry);
             turn.complete(first.deliveries, delay);
+            if first.entry.replays.is_some() && !stateful {
+                let request = first.entry.id.request;
+                turn.effects.push(Effect::ReplayDurable(request));
+            }
         }
         if turn.shard.log.released > before {
             turn.effects.push(Effect::Released);

@@ -4,7 +4,7 @@
 use super::{Output, Worker};
 use crate::app::ReplicaId;
 use crate::config::Config;
-use crate::dedup::Lookup;
+use crate::dedup::{Lookup, remembered_until};
 use crate::ingress::{
     Admission, Asker, Attempt, RequestEntry, ahead_max, check_request, is_too_late, sent_at,
 };
@@ -284,7 +284,12 @@ impl Worker {
         if is_late || !is_valid || !primary.has_room() {
             return;
         }
-        let message = replay_message(now, served, &replay, &self.world.config);
+        let is_stateful = app.is_some_and(|app| app.service(shard).stateful);
+        let left = time_to_be_handled(now, served, &replay).filter(|_| !is_stateful);
+        let message = match left {
+            Some(left) => Err(refuse(Outcome::Rejected, &too_early(left))),
+            None => replay_message(now, served, &replay, &self.world.config),
+        };
         let admitted_max = app.map_or(0, |app| app.plan.app.spec.admitted_max);
         let from = Asker::Client(from);
         let attempt = Attempt {
@@ -293,6 +298,7 @@ impl Worker {
             deadline: replay.deadline,
             fingerprint: replay.fingerprint(),
             keyed: false,
+            is_replay: true,
         };
         match self.ingress.admit(key, &attempt, admitted_max) {
             Admission::Forward => {}
@@ -308,9 +314,33 @@ impl Worker {
                 return self.count(taken);
             }
         };
-        self.on_request_durable(key);
+        if is_stateful {
+            self.on_request_durable(key);
+        } else {
+            // Nothing but the dead letter keeps it until what follows from it is durable elsewhere.
+            self.ingress.on_replay_forwarded(key);
+        }
         self.primary(id, |p, turn| p.on_replay(turn, replay.letter, message));
     }
+}
+
+/// How long copies of the message of a dead letter may still come. Another process of a stateless
+/// service could handle one of them beside the replay.
+fn time_to_be_handled(now: Timestamp, shard: &Shard, replay: &Replay) -> Option<Nanos> {
+    match shard.log.dedup.look_up(replay.slot, &replay.letter) {
+        Lookup::Handled(e) => {
+            let until = remembered_until(e.deadline, e.is_keyed());
+            (now < until).then(|| now.until(until))
+        }
+        Lookup::New | Lookup::Stale => None,
+    }
+}
+
+fn too_early(left: Nanos) -> String {
+    format!(
+        "the service is stateless, and another process of it may still handle the request: replay it in {} s",
+        left.as_secs() + 1
+    )
 }
 
 /// The message of a dead letter under a new identity, or why there is none.

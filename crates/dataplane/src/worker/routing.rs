@@ -128,6 +128,7 @@ impl Worker {
             Effect::Complete { delivery, delay } => {
                 links.complete(now, &mut self.timers, &delivery, delay);
             }
+            Effect::ReplayDurable(request) => self.on_request_durable((key.app, request)),
             Effect::Send { link, to, body, op } => {
                 let tag = op.map_or(Tag::None, |(op, at)| Tag::Output(id, op, at));
                 links.send(app, link, to, body, tag);

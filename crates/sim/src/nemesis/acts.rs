@@ -30,6 +30,7 @@ impl Run<'_> {
             | Fault::Add(..)
             | Fault::Backup(_)
             | Fault::Restore(_)
+            | Fault::Replay(_)
             | Fault::Upgrade(_)
             | Fault::Downgrade(_)
             | Fault::Forget(_) => {}
@@ -174,6 +175,7 @@ impl Run<'_> {
             | Fault::Rollback(_)
             | Fault::Backup(_)
             | Fault::Restore(_)
+            | Fault::Replay(_)
             | Fault::Upgrade(_)
             | Fault::Downgrade(_)
             | Fault::Forget(_) => {}

@@ -3,14 +3,13 @@
 mod effects;
 
 use super::{PROBE, PROBES, PROBES_LATE, Run, TICKS_FIRED_AFTER};
-use crate::client::Client;
-use crate::scenario::{ServiceShape, app_id};
+use crate::scenario::ServiceShape;
 use crate::ticks;
 use e3_collections::State;
 use e3_dataplane::Kept;
 use e3_dataplane::limits::EXPIRY_LAG_MAX;
 use e3_model::plan::ShardPlan;
-use e3_model::{AppId, Nanos, ShardKey, Timestamp};
+use e3_model::{Nanos, ShardKey, Timestamp};
 use e3_wire::entry::Outcome;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,7 +128,7 @@ impl Run<'_> {
         let mut missing = Vec::new();
         let asks = self.asks_or_publishes();
         for client in &self.cluster.clients[first..] {
-            let app = &self.scenario.apps[usize::from(self.app_of(client).0) - 1];
+            let app = &self.scenario.apps[usize::from(client.app().0) - 1];
             let can_fail = app.services.iter().any(|s| s.fails_permille > 0);
             for (number, request) in (1..).zip(&client.history) {
                 let outcome = client.outcomes.get(&number).map(|r| r.outcome);
@@ -139,7 +138,7 @@ impl Run<'_> {
                 if !is_handled {
                     missing.push(format!(
                         "probe {number} of {} with key {:?}: {outcome:?} within {} s, long after healing",
-                        self.app_of(client),
+                        client.app(),
                         request.key,
                         PROBE.as_secs()
                     ));
@@ -186,14 +185,6 @@ impl Run<'_> {
         let nodes = 0..self.scenario.nodes_max();
         let kept = |node| Some((node, self.cluster.worker(node)?.kept()));
         nodes.filter_map(kept).collect()
-    }
-
-    pub(super) fn app_of(&self, client: &Client) -> AppId {
-        let at = (client.id - 100) as usize;
-        match self.scenario.clients.get(at) {
-            Some(shape) => app_id(shape.app),
-            None => app_id((at - self.scenario.clients.len()) % self.scenario.apps.len()),
-        }
     }
 
     /// By stateful shard: the state of its primary.

@@ -58,7 +58,7 @@ impl Run<'_> {
         let mut counted: BTreeMap<ShardKey, usize> = BTreeMap::new();
         let mut wrong = Vec::new();
         for client in &self.cluster.clients {
-            if self.app_of(client) == app_id(taken.app) {
+            if client.app() == app_id(taken.app) {
                 for number in 1..=client.history.len() as u64 {
                     let found = self.check_copy_of(&copy, client, number, &mut counted);
                     wrong.extend(found.map(|what| {

@@ -70,6 +70,7 @@ pub fn draw(seed: u64) -> Scenario {
     bad_versions(&mut scenario);
     disk_faults(&mut scenario);
     starvation(&mut scenario);
+    replays(&mut scenario);
     racks::draw(&mut scenario);
     members::draw(&mut scenario);
     scenario.script.sort_by_key(|act| act.at_ms);
@@ -179,6 +180,23 @@ fn backups(scenario: &mut Scenario) {
         if random.one_in(2) {
             scenario.script.push(restore);
         }
+    }
+}
+
+/// Has dead letters replayed in one scenario of three. Drawn apart, as times to live are.
+fn replays(scenario: &mut Scenario) {
+    let random = &mut Random::new(scenario.seed ^ 0x0e3_4e9);
+    if !random.one_in(3) {
+        return;
+    }
+    for _ in 0..1 + random.below(3) {
+        let at_ms = random.below(FAULTS_MS - 1_000);
+        let for_ms = *random.pick(&[250, 3_000, FAULTS_MS]);
+        scenario.script.push(Act {
+            at_ms,
+            for_ms: for_ms.min(FAULTS_MS - at_ms),
+            fault: Fault::Replay(random.index(scenario.apps.len())),
+        });
     }
 }
 

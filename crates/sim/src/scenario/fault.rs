@@ -126,6 +126,8 @@ pub enum Fault {
     Backup(usize),
     /// Another application begins with the last backup of this one.
     Restore(usize),
+    /// The dead letters of an application are replayed, over and over.
+    Replay(usize),
     /// A version of an application is deployed that is no good: its handlers fail, or, if not that, it
     /// does not start.
     BadVersion(usize, bool),
@@ -194,6 +196,7 @@ impl Fault {
             Fault::Forget(_) => "forget",
             Fault::Backup(_) => "backup",
             Fault::Restore(_) => "restore",
+            Fault::Replay(_) => "replay",
             Fault::BadVersion(..) => "badVersion",
             Fault::Upgrade(_) => "upgrade",
             Fault::Downgrade(_) => "downgrade",
@@ -208,7 +211,8 @@ impl Fault {
             | Fault::Rollback(app)
             | Fault::BadVersion(app, _)
             | Fault::Backup(app)
-            | Fault::Restore(app) => Some(app),
+            | Fault::Restore(app)
+            | Fault::Replay(app) => Some(app),
             _ => None,
         }
     }

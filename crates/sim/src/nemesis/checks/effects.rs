@@ -85,6 +85,7 @@ impl Run<'_> {
             self.check_client(client, &reaches, &mut account);
         }
         account.check_totals(self.scenario.apps.len());
+        self.check_replays(&reaches, &account.states);
         self.published = account.published;
         for what in account.wrong {
             self.violation(what);
@@ -93,7 +94,7 @@ impl Run<'_> {
 
     /// Checks the answers to one client, and the effects of its requests.
     fn check_client(&self, client: &Client, reaches: &[Reach], account: &mut Account) {
-        let app = self.app_of(client);
+        let app = client.app();
         let at = usize::from(app.0) - 1;
         let (reach, shape) = (&reaches[at], &self.scenario.apps[at]);
         // A shard that begins empty no longer knows what it answered.

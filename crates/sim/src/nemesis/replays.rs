@@ -1,0 +1,194 @@
+//! The operator replays dead letters during faults, some of them more than once.
+
+use super::Run;
+use crate::asks;
+use crate::client::Client;
+use crate::layout::TAG_LEN;
+use crate::ledger::Reach;
+use crate::nemesis::asks::States;
+use crate::scenario::{Fault, app_id};
+use crate::topics;
+use e3_model::{MessageId, Nanos, ShardKey, Timestamp, Via};
+use e3_wire::dead_letter::DeadLetter;
+use e3_wire::entry::Outcome;
+use std::collections::BTreeMap;
+
+/// How often the operator looks for dead letters.
+const INTERVAL: Nanos = Nanos::from_millis(200);
+/// Dead letters of a shard that are replayed at a time.
+const LETTERS_MAX: usize = 50;
+/// Time to the deadlines of replays.
+const DEADLINES: [Nanos; 2] = [Nanos::from_secs(2), Nanos::from_secs(20)];
+/// The same where no shard disappears, of whose dead letters nobody knows then.
+const LONG_DEADLINE: Nanos = Nanos::from_secs(3_000);
+
+/// What the operator replays.
+#[derive(Debug, Default)]
+pub(super) struct Replays {
+    /// By application: the client that does it, by its place.
+    clients: BTreeMap<usize, usize>,
+    next: Timestamp,
+    sent: Vec<Sent>,
+    /// Those that were answered, and took effect.
+    pub(super) done: u64,
+}
+
+/// A replay.
+#[derive(Debug)]
+struct Sent {
+    app: usize,
+    /// Its number at the client of its application.
+    number: u64,
+    /// The shard with the dead letter.
+    shard: ShardKey,
+    /// Of a request of a client: which, and the path on which it came to the shard.
+    request: Option<([u8; TAG_LEN], Vec<u8>)>,
+    deadline: Timestamp,
+}
+
+/// Which request of a client failed, if one did, and where.
+fn request_of(id: &MessageId, letter: &DeadLetter) -> Option<([u8; TAG_LEN], Vec<u8>)> {
+    let payload = &letter.payload;
+    let is_of_client = matches!(id.via, Via::Ingress | Via::Edge(_)) && !asks::is_asked(payload);
+    let (tag, path) = payload.split_first_chunk().filter(|_| is_of_client)?;
+    Some((*tag, path.to_vec()))
+}
+
+impl Run<'_> {
+    /// Whether the operator has replayed anything.
+    pub(super) fn has_replayed(&self) -> bool {
+        !self.replays.sent.is_empty()
+    }
+
+    /// One turn of an operator who replays dead letters.
+    pub(super) fn replay_dead_letters(&mut self) {
+        if self.cluster.now < self.replays.next {
+            return;
+        }
+        self.replays.next = self.cluster.now + INTERVAL;
+        for at in self.replays.clients.values() {
+            if self.cluster.clients[*at].replays() {
+                // The operator asks the controller which nodes are primaries.
+                let apps = self.controller.control.apps.values();
+                let shards = apps.flat_map(|a| a.plan.shards.iter().map(|s| (a.plan.key(s), s)));
+                let primaries = shards.map(|(key, s)| (key, s.primary.0));
+                let nodes = self.nodes().into_iter();
+                let client = &mut self.cluster.clients[*at];
+                client.set_routes(self.cluster.now, nodes, primaries);
+            }
+        }
+        let acts = self.active.iter();
+        let apps = acts.filter_map(|act| match act.fault {
+            Fault::Replay(app) => Some(app),
+            _ => None,
+        });
+        for app in apps.collect::<Vec<usize>>() {
+            self.replay_of(app);
+        }
+    }
+
+    /// Replays what the operator has read of an application, and reads anew.
+    fn replay_of(&mut self, app: usize) {
+        let Some(state) = self.controller.control.apps.get(&app_id(app)) else {
+            return;
+        };
+        let plan = &state.plan;
+        let shards = plan.shards.iter();
+        let shards: Vec<(ShardKey, u32)> = shards.map(|s| (plan.key(s), s.primary.0)).collect();
+        let client = self.replaying_client(app);
+        let acts = &self.scenario.script;
+        let reshards = acts
+            .iter()
+            .any(|act| matches!(act.fault, Fault::Reshard(_)));
+        for (shard, primary) in shards {
+            let read = &mut self.cluster.clients[client].dead_letters;
+            let letters = read.remove(&shard).map(|read| read.letters);
+            let letters = letters.iter().flatten();
+            // Those of publications would come out of order.
+            let letters = letters.filter(|(_, letter)| letter.topic.is_none());
+            let letters = letters.filter(|(_, letter)| !topics::is_publication(&letter.payload));
+            for letter in letters.take(LETTERS_MAX) {
+                let mut deadline = *self.random.pick(&DEADLINES);
+                if !reshards && self.random.one_in(2) {
+                    deadline = LONG_DEADLINE;
+                }
+                self.cluster
+                    .replay(client as u16, primary, shard, letter, deadline);
+                self.replays.sent.push(Sent {
+                    app,
+                    number: self.cluster.clients[client].sent(),
+                    shard,
+                    request: request_of(&letter.0, &letter.1),
+                    deadline: self.cluster.now + deadline,
+                });
+            }
+            self.cluster
+                .read_dead_letters(client as u16, primary, shard);
+        }
+    }
+
+    fn replaying_client(&mut self, app: usize) -> usize {
+        let next = self.cluster.clients.len();
+        let at = *self.replays.clients.entry(app).or_insert(next);
+        if at == next {
+            let mut client = Client::new(100 + next as u64, app_id(app));
+            client.nodes = self.nodes();
+            self.cluster.clients.push(client);
+        }
+        at
+    }
+
+    /// Checks that what was replayed took effect.
+    pub(super) fn check_replays(&mut self, reaches: &[Reach], states: &States) {
+        let (mut wrong, mut done) = (Vec::new(), 0);
+        for sent in &self.replays.sent {
+            let client = &self.cluster.clients[self.replays.clients[&sent.app]];
+            let reply = client.outcomes.get(&sent.number);
+            if reply.is_some_and(|reply| reply.outcome == Outcome::Done) {
+                done += 1;
+                wrong.extend(self.lost_replay(sent, &reaches[sent.app], states));
+            }
+        }
+        self.replays.done = done;
+        for what in wrong {
+            self.violation(what);
+        }
+    }
+
+    /// What is lost of a replay that was answered.
+    fn lost_replay(&self, sent: &Sent, reach: &Reach, states: &States) -> Option<String> {
+        let (tag, path) = sent.request.as_ref()?;
+        let mut clients = self.cluster.clients.iter();
+        let id = u64::from_le_bytes(*tag) >> 32;
+        let number = u64::from_le_bytes(*tag) as u32;
+        let client = clients.find(|client| client.id == id)?;
+        let request = client.history.get(number as usize - 1)?;
+        let shape = &self.scenario.apps[sent.app];
+        let is_last = sent.deadline > self.healed_at + self.recovery();
+        let stateful = shape.services[usize::from(sent.shard.service.0)].stateful;
+        let must = reach.places.iter().filter(|place| {
+            let service = &shape.services[usize::from(place.service.0)];
+            let steps = place.path.strip_prefix(path.as_slice());
+            match steps.map(<[u8]>::len) {
+                Some(0) => true,
+                // What a service without state has sent is durable.
+                Some(2) => !stateful && is_last && !self.scenario.fails(sent.app, service),
+                _ => false,
+            }
+        });
+        for place in must {
+            let effect = [tag.as_slice(), &place.path].concat();
+            let shards = reach.shards(place, &request.key).into_iter();
+            let count: i64 = shards
+                .filter_map(|shard| Some(states.get(&shard)?.borrow().counter_get(0, &effect)))
+                .sum();
+            if count != 1 && !self.may_be_lost(reach, place, request) {
+                return Some(format!(
+                    "{}: the replay of request {number} of client {id} was done, and has {count} effects at {:?}",
+                    sent.shard, place.path
+                ));
+            }
+        }
+        None
+    }
+}
