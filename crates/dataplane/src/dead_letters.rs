@@ -8,6 +8,7 @@
 use crate::limits::DEAD_LETTERS_MAX;
 use e3_model::{MessageId, Slot};
 use e3_wire::dead_letter::DeadLetter;
+use e3_wire::entry::Outcome;
 use std::collections::BTreeMap;
 
 /// Dead letters of a shard.
@@ -23,7 +24,12 @@ pub(crate) struct DeadLetters {
 }
 
 impl DeadLetters {
+    /// Keeps a dead letter. One that is there already stays if the message has come once more and nobody
+    /// knew any more whether it was handled: the first one proves that it was not.
     pub(crate) fn keep(&mut self, id: MessageId, letter: DeadLetter) {
+        if letter.outcome == Outcome::Unknown && self.places.contains_key(&id) {
+            return;
+        }
         self.remove(&id);
         self.kept.insert(self.next, (id, letter));
         self.places.insert(id, self.next);
@@ -55,10 +61,6 @@ impl DeadLetters {
         self.kept
             .get(self.places.get(id)?)
             .map(|(_, letter)| letter)
-    }
-
-    pub(crate) fn has(&self, id: &MessageId) -> bool {
-        self.places.contains_key(id)
     }
 
     /// Oldest first.
@@ -121,7 +123,6 @@ impl DeadLetters {
 mod tests {
     use super::*;
     use e3_model::{RequestId, Timestamp};
-    use e3_wire::entry::Outcome;
 
     const MAX: u64 = DEAD_LETTERS_MAX as u64;
 
@@ -130,17 +131,20 @@ mod tests {
     }
 
     fn keep(letters: &mut DeadLetters, seq: u64) {
-        let letter = DeadLetter {
+        letters.keep(id(seq), letter(seq, Outcome::Failed));
+    }
+
+    fn letter(seq: u64, outcome: Outcome) -> DeadLetter {
+        DeadLetter {
             at: Timestamp(seq),
-            outcome: Outcome::Failed,
+            outcome,
             reason: String::new(),
             key: Vec::new(),
             payload: Vec::new(),
             timer: String::new(),
             answer: None,
             topic: None,
-        };
-        letters.keep(id(seq), letter);
+        }
     }
 
     /// Requests whose letters can be read, in their order.
@@ -155,14 +159,14 @@ mod tests {
             keep(&mut letters, seq);
             assert_eq!((letters.len() as u64, letters.count()), (seq + 1, seq + 1));
         }
-        assert!(letters.has(&id(0)));
+        assert!(letters.get(&id(0)).is_some());
         for seq in [MAX, MAX + 1] {
             keep(&mut letters, seq);
             assert_eq!((letters.len() as u64, letters.count()), (MAX, seq + 1));
         }
         assert_eq!(seqs(&letters), Vec::from_iter(2..MAX + 2));
-        assert!(!letters.has(&id(1)) && letters.get(&id(1)).is_none());
-        assert!(letters.has(&id(2)) && letters.get(&id(2)).is_some());
+        assert!(letters.get(&id(1)).is_none());
+        assert!(letters.get(&id(2)).is_some());
     }
 
     #[test]
@@ -175,7 +179,20 @@ mod tests {
         assert_eq!((letters.len() as u64, letters.count()), (MAX, MAX + 1));
         letters.on_replayed(&id(2));
         assert_eq!((letters.len() as u64, letters.count()), (MAX - 1, MAX));
-        assert!(!letters.has(&id(2)));
+        assert!(letters.get(&id(2)).is_none());
+    }
+
+    #[test]
+    fn a_copy_of_which_nothing_is_known_replaces_no_letter() {
+        let mut letters = DeadLetters::default();
+        for (outcome, kept) in [
+            (Outcome::Unknown, Outcome::Unknown),
+            (Outcome::Expired, Outcome::Expired),
+            (Outcome::Unknown, Outcome::Expired),
+        ] {
+            letters.keep(id(1), letter(1, outcome));
+            assert_eq!(letters.get(&id(1)).unwrap().outcome, kept);
+        }
     }
 
     #[test]

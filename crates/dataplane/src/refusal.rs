@@ -5,6 +5,7 @@ use crate::ingress::ahead_max;
 use crate::limits::REMEMBERED_BYTES_MAX;
 use crate::shard::Turn;
 use e3_model::Timestamp;
+use e3_wire::dead_letter::DeadLetter;
 use e3_wire::entry::{Outcome, Reply};
 use e3_wire::message::Message;
 
@@ -41,9 +42,17 @@ pub(crate) fn refuse(outcome: Outcome, reason: &str) -> Reply {
     }
 }
 
-/// Answer to the replay of a dead letter that is not there (any more).
-pub(crate) fn no_letter() -> Reply {
-    refuse(Outcome::Rejected, "the shard has no such dead letter")
+/// Answer to the replay of a dead letter that cannot be replayed: it is not there (any more), or its
+/// message came once more when nobody knew whether it was handled.
+pub(crate) fn refusal_of_replay(letter: Option<&DeadLetter>) -> Option<Reply> {
+    let reason = match letter.map(|letter| letter.outcome) {
+        None => "the shard has no such dead letter",
+        Some(Outcome::Unknown) => {
+            "it may have been handled already: a replay could have its effects twice"
+        }
+        Some(_) => return None,
+    };
+    Some(refuse(Outcome::Rejected, reason))
 }
 
 /// Why a message is not handled at `now`, if it is not.

@@ -28,7 +28,7 @@ pub struct Ledger {
 }
 
 /// How far the clock of a node that serves may be off.
-const CLOCK_OFF_MAX: Nanos = Nanos::from_millis(2_300);
+const CLOCK_OFF_MAX: Nanos = Nanos::from_millis(800);
 /// How many violations are kept.
 const VIOLATIONS_MAX: usize = 8;
 

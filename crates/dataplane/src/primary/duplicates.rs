@@ -5,7 +5,7 @@ use crate::dedup::{Lookup, revives};
 use crate::deliberate::{self, Fault};
 use crate::emit::emit_retry;
 use crate::limits::ACK_DELAY;
-use crate::refusal::{no_letter, refuse};
+use crate::refusal::{refusal_of_replay, refuse};
 use crate::shard::{Asked, Effect, Turn, Waiting};
 use e3_model::{MessageId, Via};
 use e3_wire::entry::{Entry, Outcome, Reply};
@@ -87,9 +87,9 @@ impl Primary {
             }
         }
         if let Some(letter) = waiting.replays
-            && !turn.shard.log.dead_letters.has(&letter)
+            && let Some(refused) = refusal_of_replay(turn.shard.log.dead_letters.get(&letter))
         {
-            answer(turn, &waiting.message, no_letter());
+            answer(turn, &waiting.message, refused);
             turn.complete(waiting.delivery, ACK_DELAY);
             return None;
         }

@@ -12,7 +12,7 @@ use crate::limits::DATAGRAM_LEN_GOAL;
 use crate::links::Tag;
 use crate::primary::Primary;
 use crate::reach::ClockCheck;
-use crate::refusal::{no_letter, refuse};
+use crate::refusal::{refusal_of_replay, refuse};
 use crate::shard::{Asked, Shard};
 use e3_model::{
     Address, AppId, DropReason, MessageId, Nanos, RequestId, ShardKey, Slot, Timestamp,
@@ -356,17 +356,15 @@ fn replay_message(
     };
     let letters = &shard.log.dead_letters;
     let topic = letters.get(&replay.letter).and_then(|l| l.topic.clone());
-    let (slot, key, payload) = match letters.get(&replay.letter) {
-        Some(l) if l.outcome == Outcome::Unknown => {
-            let reason = "it may have been handled already: a replay could have its effects twice";
-            return Err(refuse(Outcome::Rejected, reason));
-        }
+    let letter = letters.get(&replay.letter);
+    let is_new = matches!(shard.log.dedup.look_up(replay.slot, &id), Lookup::New);
+    if let Some(refused) = refusal_of_replay(letter).filter(|_| is_new) {
+        return Err(refused);
+    }
+    let (slot, key, payload) = match letter {
         Some(l) => (Slot::of(&l.key), l.key.clone(), l.payload.clone()),
         // Done already, under another primary: what it was is not needed to repeat the answer.
-        None => match shard.log.dedup.look_up(replay.slot, &id) {
-            Lookup::New => return Err(no_letter()),
-            Lookup::Handled(_) | Lookup::Stale => (replay.slot, Vec::new(), Vec::new()),
-        },
+        None => (replay.slot, Vec::new(), Vec::new()),
     };
     Ok(Message {
         id,

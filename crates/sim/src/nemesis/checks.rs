@@ -20,7 +20,7 @@ use std::rc::Rc;
 const ANSWERED_AFTER: Nanos = Nanos::from_secs(15);
 /// A request may expire so long before its deadline: what nodes tolerate of each other's clocks, and
 /// what the clocks of clients and nodes are off.
-const EARLY_MAX: Nanos = Nanos::from_millis(2_300);
+const EARLY_MAX: Nanos = Nanos::from_millis(800);
 
 /// When the memory of a key that has expired is free at the latest: the primary removes it by itself, by
 /// the clock of its shard, which may be ahead of that of its node.

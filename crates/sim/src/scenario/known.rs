@@ -1,11 +1,7 @@
 //! What the generator leaves out: holes that are known and not closed yet. Each entry names its hole
 //! and goes when the hole is closed; an empty list is the aim.
 
-use super::{AppShape, ClientShape, Fault, Scenario};
-
-/// Hole: a node whose clock is off by more, but by less than what its peers tolerate, answers
-/// "expired" to what it should handle, or handles what it should refuse.
-pub(super) const CLOCK_OFFSET_MS_MAX: u64 = 100;
+use super::{AppShape, Fault, Scenario};
 
 /// Hole: if the controller's disk loses confirmed writes, and a power cut takes what the nodes know of
 /// them from memory, a view or the id of a node may be given twice.
@@ -62,15 +58,6 @@ pub(crate) fn may_hide_losses(scenario: &Scenario, node: u32, now_ms: u64) -> bo
 pub(super) fn may_repeat_later(scenario: &Scenario, app: &AppShape) -> bool {
     let mut clients = scenario.clients.iter();
     clients.any(|c| c.is_keyed && scenario.apps.get(c.app) == Some(app))
-}
-
-/// Hole: a shard has up to 32 runs in hand, and what fails takes its next turn after the others. If all
-/// runs of a version fail, and attempts take longer than the deadline of a keyed request, each repeat
-/// expires between two attempts, and none is ever the last one.
-pub(super) fn may_expire_between_attempts(app: &AppShape, client: &ClientShape) -> bool {
-    let longest_us = app.services.iter().map(|s| s.service_us).max();
-    let turn_us = u64::from(app.attempts) * longest_us.unwrap_or(0);
-    client.is_keyed && app.attempts > 1 && client.deadline_ms * 1_000 < client.requests * turn_us
 }
 
 /// Hole: two processes of a stateless service, of which one was cut off or paused while the other took

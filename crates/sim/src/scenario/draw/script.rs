@@ -11,7 +11,7 @@ const FAULTS_MAX: u64 = 14;
 /// The kinds that [`fault`] knows.
 const KINDS: u64 = 45;
 /// Least that a wrong clock is off: somewhat more than its peers tolerate.
-const WRONG_MS_MIN: i64 = 2_500;
+const WRONG_MS_MIN: i64 = 800;
 /// How much more it may be off.
 const WRONG_MS_SPAN: u64 = 3_600_000;
 /// How long the operator acts on shards that wait.
