@@ -56,7 +56,7 @@ pub const TAIL_LEN_MAX: u64 = 1 << 20;
 pub const LINE_LEN_MAX: u64 = 1 << 20;
 /// Longest file of requests of `e3 call`.
 pub const REQUESTS_LEN_MAX: u64 = 512 << 20;
-/// Longest module or asset.
+/// Longest file of a module or an asset that is sent; the engine takes shorter modules only.
 pub const BLOB_LEN_MAX: u64 = 128 << 20;
 /// Free memory that a cluster on this machine should have.
 pub const MEMORY_WANTED_BYTES: u64 = 1 << 30;

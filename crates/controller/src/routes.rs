@@ -95,7 +95,7 @@ pub static ROUTES: [Route; 55] = [
     )
     .takes(schema::<DeployRequest>, DEPLOY_LEN_MAX)
     .query(QueryOf::Deploy)
-    .refuses(&[409, 507]),
+    .refuses(&[409, 500, 507]),
     route(
         READ,
         ("get", "/v1/apps/{name}"),

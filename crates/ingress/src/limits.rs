@@ -7,7 +7,8 @@ use std::time::Duration;
 /// Bounds and timeouts for clients.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientLimits {
-    /// Connections at a time; for a further one the oldest idle connection is closed.
+    /// Connections at a time. For a further one the oldest idle connection is closed; if none is idle,
+    /// it waits.
     pub connections_max: usize,
     /// Longest wait for the head of a request, also between two requests of a connection.
     pub head_timeout: Duration,

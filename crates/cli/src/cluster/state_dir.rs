@@ -7,7 +7,8 @@
 //! DIR/secret-key-file      the path of its file, if it is another one
 //! DIR/topology.yaml        the topology that it was started with
 //! DIR/controller/          the controller's log and snapshots
-//! DIR/nodes/               files of the nodes: compiled code
+//! DIR/durability           the durability of services whose manifest says nothing of it
+//! DIR/nodes/               files of the nodes: compiled code, and journals in nodes/NAME/journal
 //! DIR/logs/NAME.log        log of each process
 //! DIR/run/lock             locked by the supervisor while it runs; contains its process id
 //! DIR/run/load-APP.lock    locked by a load of an application while it runs

@@ -5,7 +5,7 @@ use crate::asks;
 use crate::client::Client;
 use crate::layout::TAG_LEN;
 use crate::ledger::Reach;
-use crate::nemesis::asks::States;
+use super::asks::States;
 use crate::scenario::{Fault, app_id};
 use crate::topics;
 use e3_model::{MessageId, Nanos, ShardKey, Timestamp, Via};
@@ -66,17 +66,7 @@ impl Run<'_> {
             return;
         }
         self.replays.next = self.cluster.now + INTERVAL;
-        for at in self.replays.clients.values() {
-            if self.cluster.clients[*at].replays() {
-                // The operator asks the controller which nodes are primaries.
-                let apps = self.controller.control.apps.values();
-                let shards = apps.flat_map(|a| a.plan.shards.iter().map(|s| (a.plan.key(s), s)));
-                let primaries = shards.map(|(key, s)| (key, s.primary.0));
-                let nodes = self.nodes().into_iter();
-                let client = &mut self.cluster.clients[*at];
-                client.set_routes(self.cluster.now, nodes, primaries);
-            }
-        }
+        self.look_up_primaries();
         let acts = self.active.iter();
         let apps = acts.filter_map(|act| match act.fault {
             Fault::Replay(app) => Some(app),
@@ -84,6 +74,21 @@ impl Run<'_> {
         });
         for app in apps.collect::<Vec<usize>>() {
             self.replay_of(app);
+        }
+    }
+
+    /// The controller says which nodes are the primaries of shards with dead letters.
+    fn look_up_primaries(&mut self) {
+        for at in self.replays.clients.values() {
+            if !self.cluster.clients[*at].replays() {
+                continue;
+            }
+            let apps = self.controller.control.apps.values();
+            let shards = apps.flat_map(|a| a.plan.shards.iter().map(|s| (a.plan.key(s), s)));
+            let primaries = shards.map(|(key, s)| (key, s.primary.0));
+            let nodes = self.nodes().into_iter();
+            let client = &mut self.cluster.clients[*at];
+            client.set_routes(self.cluster.now, nodes, primaries);
         }
     }
 

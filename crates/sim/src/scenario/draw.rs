@@ -18,6 +18,8 @@ use script::script;
 const REQUESTS: u64 = 2_000;
 /// Most faults of the disks of nodes.
 const DISK_FAULTS_MAX: u64 = 4;
+/// How long all disks are slow before everything loses its power, at most.
+const SLOW_DISKS_MS: u64 = 1_000;
 /// Longest time to live.
 const TTL_MS_MAX: u64 = 2_000;
 /// The length of the phase with faults. With start, healing and probes a run has at least 30 s.
@@ -256,7 +258,27 @@ fn disk_faults(scenario: &mut Scenario) {
             fault,
         });
     }
-    scenario.script.sort_by_key(|act| act.at_ms);
+    if random.one_in(4) {
+        blackout_with_slow_disks(random, scenario);
+    }
+}
+
+/// Everything loses its power while all disks have much to write.
+fn blackout_with_slow_disks(random: &mut Random, scenario: &mut Scenario) {
+    let at_ms = random.below(FAULTS_MS - 2 * SLOW_DISKS_MS);
+    let write_ms = *random.pick(&[20, 300]);
+    for node in 0..scenario.nodes() {
+        scenario.script.push(Act {
+            at_ms,
+            for_ms: SLOW_DISKS_MS,
+            fault: Fault::NodeDiskSlow(node, write_ms),
+        });
+    }
+    scenario.script.push(Act {
+        at_ms: at_ms + random.below(SLOW_DISKS_MS),
+        for_ms: 50,
+        fault: Fault::Blackout(3_000),
+    });
 }
 
 /// Draws one to six servers, mostly three, some with SmartNICs.
