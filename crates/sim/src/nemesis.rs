@@ -71,6 +71,8 @@ const PROBES_LATE: u64 = 100;
 const TIMERS_FIRED_AFTER: Nanos = Nanos::from_secs(3);
 /// The same of timers that repeat: those of all keys fire together.
 const TICKS_FIRED_AFTER: Nanos = Nanos::from_secs(10);
+/// How long a move of the orchestrator may take when little else is to be done.
+const MOVED_AFTER: Nanos = Nanos::from_secs(5);
 /// Longest deadline of a scenario that goes on until all its requests must be forgotten.
 const DEADLINE_SHORT_MS: u64 = 3_000;
 /// How long after that.
@@ -260,6 +262,7 @@ impl<'a> Run<'a> {
             self.outlive();
             self.wait_for_timers();
             self.let_ticks_pass();
+            self.let_moves_end();
             self.check_idle("after the last answer");
             self.check_backups();
         }
@@ -305,6 +308,15 @@ impl<'a> Run<'a> {
         let into = Nanos(self.cluster.now.0 % ticks::INTERVAL.0);
         if self.scenario.ticks() && into < TICKS_FIRED_AFTER {
             self.wait(TICKS_FIRED_AFTER - into);
+        }
+    }
+
+    /// Waits until the orchestrator has ended a move that it may have just begun: a new primary sends
+    /// again what nobody has told it to be durable.
+    fn let_moves_end(&mut self) {
+        let until = self.cluster.now + MOVED_AFTER;
+        while self.scenario.has_starvation() && self.cluster.now < until && !self.is_settled() {
+            self.step();
         }
     }
 

@@ -1,11 +1,11 @@
 //! The operator replays dead letters during faults, some of them more than once.
 
 use super::Run;
+use super::asks::States;
 use crate::asks;
 use crate::client::Client;
 use crate::layout::TAG_LEN;
 use crate::ledger::Reach;
-use super::asks::States;
 use crate::scenario::{Fault, app_id};
 use crate::topics;
 use e3_model::{MessageId, Nanos, ShardKey, Timestamp, Via};
