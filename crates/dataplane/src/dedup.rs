@@ -189,8 +189,8 @@ impl DedupTable {
         self.bytes -= entry.as_ref().map_or(0, bytes);
     }
 
-    /// A dead letter was replayed as another message: no retry may be handled in its place. Who retries
-    /// an expired request is told so, lest it retry for ever.
+    /// A dead letter was replayed as another message: no retry may be handled in its place. A client
+    /// that retries an expired request is told so, and does not retry for ever.
     pub(crate) fn on_replayed(&mut self, slot: Slot, letter: &MessageId) {
         let client = self.clients.get_mut(&(slot, letter.request.client));
         if let Some(entry) = client.and_then(|c| c.get_mut(letter)) {

@@ -292,17 +292,19 @@ impl Scenario {
 
     /// The servers of each rack, by their numbers.
     pub(crate) fn racks(&self) -> Vec<Range<usize>> {
-        let servers = self.servers.len();
-        if self.racks.is_empty() {
-            return vec![0..servers];
-        }
+        let all = [self.servers.len() as u8];
+        let counts = if self.racks.is_empty() {
+            &all[..]
+        } else {
+            &self.racks
+        };
         let mut first = 0;
         let rack = |count: &u8| {
             let servers = first..first + usize::from(*count);
             first = servers.end;
             servers
         };
-        self.racks.iter().map(rack).collect()
+        counts.iter().map(rack).collect()
     }
 
     /// The nodes of a rack; none if there is no such rack.

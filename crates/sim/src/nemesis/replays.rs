@@ -2,16 +2,13 @@
 
 use super::Run;
 use super::asks::States;
-use crate::asks;
+use super::replayed::{Sent, request_of};
 use crate::client::Client;
-use crate::layout::TAG_LEN;
 use crate::ledger::Reach;
 use crate::scenario::{Fault, app_id};
 use crate::topics;
-use e3_model::{MessageId, Nanos, ShardKey, Timestamp, Via};
-use e3_wire::dead_letter::DeadLetter;
+use e3_model::{Nanos, ShardKey};
 use e3_wire::entry::Outcome;
-use std::collections::BTreeMap;
 
 /// How often the operator looks for dead letters.
 const INTERVAL: Nanos = Nanos::from_millis(200);
@@ -21,38 +18,6 @@ const LETTERS_MAX: usize = 50;
 const DEADLINES: [Nanos; 2] = [Nanos::from_secs(2), Nanos::from_secs(20)];
 /// The same where no shard disappears, of whose dead letters nobody knows then.
 const LONG_DEADLINE: Nanos = Nanos::from_secs(3_000);
-
-/// What the operator replays.
-#[derive(Debug, Default)]
-pub(super) struct Replays {
-    /// By application: the client that does it, by its place.
-    clients: BTreeMap<usize, usize>,
-    next: Timestamp,
-    sent: Vec<Sent>,
-    /// Those that were answered, and took effect.
-    pub(super) done: u64,
-}
-
-/// A replay.
-#[derive(Debug)]
-struct Sent {
-    app: usize,
-    /// Its number at the client of its application.
-    number: u64,
-    /// The shard with the dead letter.
-    shard: ShardKey,
-    /// Of a request of a client: which, and the path on which it came to the shard.
-    request: Option<([u8; TAG_LEN], Vec<u8>)>,
-    deadline: Timestamp,
-}
-
-/// Which request of a client failed, if one did, and where.
-fn request_of(id: &MessageId, letter: &DeadLetter) -> Option<([u8; TAG_LEN], Vec<u8>)> {
-    let payload = &letter.payload;
-    let is_of_client = matches!(id.via, Via::Ingress | Via::Edge(_)) && !asks::is_asked(payload);
-    let (tag, path) = payload.split_first_chunk().filter(|_| is_of_client)?;
-    Some((*tag, path.to_vec()))
-}
 
 impl Run<'_> {
     /// Whether the operator has replayed anything.
@@ -92,7 +57,7 @@ impl Run<'_> {
         }
     }
 
-    /// Replays what the operator has read of an application, and reads anew.
+    /// Replays the dead letters that the operator has read of an application, and reads again.
     fn replay_of(&mut self, app: usize) {
         let Some(state) = self.controller.control.apps.get(&app_id(app)) else {
             return;
