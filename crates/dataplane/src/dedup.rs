@@ -190,7 +190,7 @@ impl DedupTable {
     }
 
     /// A dead letter was replayed as another message: no retry may be handled in its place. A client
-    /// that retries an expired request is told so, and does not retry for ever.
+    /// that retries an expired request gets the outcome *unknown*, so that it stops.
     pub(crate) fn on_replayed(&mut self, slot: Slot, letter: &MessageId) {
         let client = self.clients.get_mut(&(slot, letter.request.client));
         if let Some(entry) = client.and_then(|c| c.get_mut(letter)) {

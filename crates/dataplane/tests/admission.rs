@@ -8,7 +8,7 @@ use e3_wire::client::Request;
 use e3_wire::entry::Outcome;
 
 /// A stateful service, a stateless one, a stateful one.
-const LINE: &str = "
+pub(crate) const LINE: &str = "
 apiVersion: e3.dev/v1alpha1
 kind: Application
 metadata: {name: line}
