@@ -96,6 +96,11 @@ impl Choices {
         };
     }
 
+    /// Whether the command is one of the log, with its choices.
+    pub(crate) fn are_given(&self) -> bool {
+        self.given.is_some()
+    }
+
     /// Ends it: the choices that were made, and those of the log that nothing asked for.
     pub(crate) fn end(&mut self) -> (Vec<Choice>, usize) {
         let ended = std::mem::take(self);

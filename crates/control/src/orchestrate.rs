@@ -6,6 +6,7 @@ use crate::orchestration::{Act, Decided, Displaced};
 use crate::state::Control;
 use e3_model::orchestrator::{OrchestratorMode, OrchestratorSettings};
 use e3_model::{Format, Nanos, NodeId, ShardKey, Timestamp};
+use e3_placement::{Misfit, Request, fits_firmly};
 
 /// What older logs do not have.
 const DECISIONS: &str = "settings and decisions of the orchestrator";
@@ -86,9 +87,52 @@ impl Control {
         to: NodeId,
         cold: bool,
     ) -> Result<Applied, CommandError> {
+        // What the log has was accepted.
+        if self.is_firm() && !self.choices.are_given() {
+            self.check_power(key, from, to)?;
+        }
         let applied = self.migrate(key, from, to, cold)?;
         self.orchestration.displaced.retain(|d| d.key != key);
         Ok(applied)
+    }
+
+    /// Whether a move exceeds what a server or rack may draw. Where that is exceeded already, a move within
+    /// it may at least not add to it.
+    fn check_power(&self, key: ShardKey, from: NodeId, to: NodeId) -> Result<(), CommandError> {
+        let app = self.apps.get(&key.app);
+        let found = app.and_then(|app| Some((app, app.shard(key)?.role(from)?)));
+        // The move itself is refused.
+        let Some((app, role)) = found else {
+            return Ok(());
+        };
+        let request = Request::new(&app.plan.app, &app.profiles);
+        let exceeded = self.try_resources(|cluster| {
+            cluster.remove(&request, key.service, role, from);
+            let power = |node| {
+                let fits = fits_firmly(&request, cluster, key.service, role, node, &[]);
+                fits.err()
+                    .filter(|misfit| matches!(misfit, Misfit::Power { .. }))
+            };
+            let there = power(to)?;
+            match (&there, power(from)) {
+                (
+                    Misfit::Power { what, need_w, .. },
+                    Some(Misfit::Power {
+                        what: here,
+                        need_w: before_w,
+                        ..
+                    }),
+                ) if *what == here && *need_w <= before_w => None,
+                _ => Some(there),
+            }
+        });
+        exceeded.map_or(Ok(()), |misfit| {
+            Err(CommandError::Misfit {
+                shard: self.shard_name(key),
+                node: self.node_name(to),
+                misfit,
+            })
+        })
     }
 
     /// Forgets instances that returned long ago, and those that are gone.

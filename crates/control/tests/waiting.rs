@@ -2,7 +2,7 @@
 //! placed.
 
 use crate::script::Script;
-use e3_control::{Command, Waiting};
+use e3_control::{Command, CommandError, Waiting};
 use e3_model::event::{Event, EventKind};
 use e3_model::plan::Role;
 use e3_model::{AppId, Format, NodeId, PowerDomain, ServiceId, ShardId, ShardKey};
@@ -268,4 +268,40 @@ fn disk_and_required_accelerators_need_the_format_whose_programs_know_them() {
         refused.contains("need format 9, the cluster writes format 8"),
         "{refused}"
     );
+}
+
+#[test]
+fn a_move_by_hand_does_not_exceed_a_power_cap() {
+    let mut s = cluster(Format::NEWEST, SPACE);
+    s.deploy_manifest(&app("state", "resources: {cpu: 2, memory: 10Mi}"))
+        .unwrap();
+    s.fill();
+    let cap = |server: &str, cap_w| Command::SetPowerCap {
+        domain: PowerDomain::Server(server.into()),
+        cap_w,
+    };
+    s.ok(cap("s3", Some(1)));
+    let moved = |to| Command::Migrate {
+        key: STATE,
+        from: NodeId(0),
+        to,
+        cold: false,
+    };
+    let refused = s.control.apply(&moved(H3)).unwrap_err();
+    assert!(
+        matches!(
+            &refused,
+            CommandError::Misfit {
+                misfit: Misfit::Power { .. },
+                ..
+            }
+        ),
+        "{refused}"
+    );
+    assert_eq!(s.shard(STATE).primary, NodeId(0));
+    // A log in which it was accepted replays.
+    s.control.clone().replay(&moved(H3)).unwrap();
+    s.ok(cap("s3", None));
+    s.ok(moved(H3));
+    s.check();
 }

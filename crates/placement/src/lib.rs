@@ -120,8 +120,8 @@ pub fn pick_backup(
 }
 
 /// Whether an operator may move an instance to a node: membership, drain, pin, fault domain of the shard's
-/// `others` (without the instance that moves), accelerators, memory and disk. Cores, bandwidth and power are the
-/// operator's risk; see [`fits_firmly`] and [`fits_fully`].
+/// `others` (without the instance that moves), accelerators, memory and disk. Cores and bandwidth are the
+/// operator's risk; see [`fits_firmly`] for power and [`fits_fully`].
 pub fn fits(
     request: &Request<'_>,
     cluster: &Cluster,
