@@ -4,6 +4,7 @@
 use crate::script;
 use crate::script::{AT, NODES, Script};
 use e3_control::{Command, Stays};
+use e3_model::application::Pin;
 use e3_model::document::parse_topology;
 use e3_model::topology::Rack;
 use e3_model::{Accelerators, AppId, Format, NodeId, ServiceId};
@@ -13,10 +14,33 @@ use std::collections::BTreeSet;
 /// Many nodes return at the end, and placement comes back to them move by move.
 const ROUNDS_MAX: usize = 2_000;
 
+/// What the second service may need as of format 9.
+const NEEDS: [&str; 4] = [
+    "pin: {kind: host}",
+    "pin: {kind: smartnic}",
+    "accelerators: [aes-cbc]\n      acceleratorsRequired: [aes-cbc]",
+    "durability: memory",
+];
+/// What the nodes of the first servers have for that.
+const HAVES: &str = "disk: 8Gi, accelerators: [aes-cbc]";
+
+fn is_firm(s: &Script) -> bool {
+    s.control.format >= Format::FIRM_RESOURCES
+}
+
 /// The sample under a name, with memory that fills a SmartNIC after a few instances.
-fn manifest(name: &str, memory_mi: u64) -> String {
+fn manifest(s: &Script, random: &mut Random, name: &str) -> String {
     let app = script::APP.replace("two-services", name);
-    app.replace("memory: 64Mi", &format!("memory: {memory_mi}Mi"))
+    let memory_mi = 64u64 << random.below(6);
+    let memory = format!("memory: {memory_mi}Mi");
+    let app = app.replace("memory: 64Mi", &memory);
+    if !is_firm(s) {
+        return app;
+    }
+    let (disk, needs) = (1 + random.below(3), random.pick(&NEEDS));
+    let (front, back) = app.rsplit_once(&memory).expect("it has two services");
+    let back = back.replacen('}', &format!(", disk: {disk}Gi}}\n      {needs}"), 1);
+    format!("{front}{memory}{back}")
 }
 
 fn racks(text: &str) -> Vec<Rack> {
@@ -69,7 +93,8 @@ fn step(s: &mut Script, random: &mut Random, number: u64) {
     let command = match random.below(16) {
         0 => {
             let name = format!("app{}", random.below(3));
-            let _ = s.deploy_manifest(&manifest(&name, 64 << random.below(6)));
+            let text = manifest(s, random, &name);
+            let _ = s.deploy_manifest(&text);
             return;
         }
         1 if apps.len() > 1 => Command::Delete {
@@ -99,24 +124,61 @@ fn step(s: &mut Script, random: &mut Random, number: u64) {
             at: AT,
         },
         13 => return join(s, node, 10_000 + number),
-        14 => return s.settle_reachable(),
+        14 if is_firm(s) && !apps.is_empty() => {
+            let plan = &s.control.apps[random.pick(&apps)].plan;
+            let shard = random.pick(&plan.shards);
+            let (key, from) = (plan.key(shard), shard.primary);
+            let (to, cold) = (node, random.below(2) == 0);
+            Command::Migrate {
+                key,
+                from,
+                to,
+                cold,
+            }
+        }
+        14 | 15 if random.below(2) == 0 => return s.settle_reachable(),
         _ => return s.fill_all(),
     };
     println!("step {number}: {command:?}");
     let _ = s.apply(command);
 }
 
-/// No node has more than its memory, and nothing is where there is no node.
+/// No node has more than its memory and disk, nothing is where there is no node, or one that lacks what the
+/// service asks for.
 fn check_plans(s: &Script) {
     for (id, node) in s.control.resources().nodes() {
         let (used, has) = (node.used.memory_bytes, node.memory_bytes);
         assert!(used <= has, "{id}: {used} bytes of {has}");
+        let (used, has) = (node.used.disk_bytes, node.disk_bytes);
+        assert!(used <= has, "{id}: {used} bytes of disk of {has}");
     }
     let nodes: BTreeSet<NodeId> = s.control.topology.nodes().map(|n| n.id).collect();
     for shard in s.control.apps.values().flat_map(|app| &app.plan.shards) {
         let all = [&shard.backups, &shard.joining, &shard.leaving];
         let mut all = all.into_iter().flatten().chain([&shard.primary]);
         assert!(all.all(|n| nodes.contains(n)), "{shard:?}");
+    }
+    for app in s.control.apps.values() {
+        for shard in &app.plan.shards {
+            let service = app.plan.app.service(shard.service);
+            let is_good = |id: &NodeId| {
+                let node = s
+                    .control
+                    .topology
+                    .node(*id)
+                    .expect("it was just found")
+                    .node;
+                let pin = service.pin.as_ref();
+                pin.is_none_or(|pin| *pin == Pin::Kind(node.kind))
+                    && node.accelerators.include(service.accelerators_required())
+            };
+            let placed = (!app.is_orphan(shard)).then_some(&shard.primary);
+            let mut all = placed
+                .into_iter()
+                .chain(&shard.backups)
+                .chain(&shard.joining);
+            assert!(all.all(is_good), "{shard:?} of {service:?}");
+        }
     }
 }
 
@@ -132,6 +194,10 @@ fn check_convergence(s: &mut Script) {
     for app in s.control.apps.values() {
         for shard in &app.plan.shards {
             assert!(shard.joining.is_empty() && shard.leaving.is_empty());
+            // Another copy has no room.
+            if s.control.waiting_of(app.plan.key(shard)).is_some() {
+                continue;
+            }
             assert!(!shard.frozen && !app.is_orphan(shard), "{shard:?}");
             let copies = 1 + shard.backups.len();
             let wanted = usize::from(app.plan.app.service(shard.service).replicas);
@@ -153,12 +219,11 @@ fn check_convergence(s: &mut Script) {
     }
 }
 
-#[test]
-fn any_order_of_changes_keeps_plans_valid_and_settles() {
-    for seed in seeds(60) {
+fn any_order(seeds: impl Iterator<Item = u64>, topology: &str, format: Format) {
+    for seed in seeds {
         println!("seed {seed}");
         let mut random = Random::new(seed);
-        let mut s = Script::founded(Format::NODES);
+        let mut s = Script::of(topology, format);
         for (i, node) in NODES.iter().enumerate() {
             s.join(node, 100 + i as u64);
         }
@@ -169,4 +234,16 @@ fn any_order_of_changes_keeps_plans_valid_and_settles() {
         check_convergence(&mut s);
         s.check();
     }
+}
+
+#[test]
+fn any_order_of_changes_keeps_plans_valid_and_settles() {
+    let topology =
+        script::TOPOLOGY.replace("bandwidthGbps: 10", &format!("bandwidthGbps: 10, {HAVES}"));
+    any_order(seeds(60), &topology, Format::NEWEST);
+}
+
+#[test]
+fn any_order_of_changes_settles_in_format_8() {
+    any_order(seeds(20), script::TOPOLOGY, Format::NODES);
 }

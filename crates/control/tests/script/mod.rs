@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub const APP: &str = include_str!("../../../model/tests/two-services.yaml");
 pub const CLUSTER: u64 = 9;
-const TOPOLOGY: &str = include_str!("../../../../topologies/3x-type1.yaml");
+pub const TOPOLOGY: &str = include_str!("../../../../topologies/3x-type1.yaml");
 
 /// The nodes of the topology.
 pub fn all_nodes() -> Vec<NodeId> {
