@@ -204,7 +204,12 @@ fn topologies_that_cannot_be() {
         (
             nic,
             &node.repeat(100_000),
-            "longer than the maximum of 4194304 bytes",
+            "server \"s1\" has 100000 SmartNICs, must be 0..=4",
+        ),
+        (
+            nic,
+            &node.repeat(1_000_000),
+            "longer than the maximum of 67108864 bytes",
         ),
     ] {
         assert!(good.contains(from), "{from}");

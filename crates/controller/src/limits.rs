@@ -25,7 +25,7 @@ impl Default for ClientTimeouts {
 /// Bytes of a deployment: manifest, modules and assets.
 pub const DEPLOY_LEN_MAX: usize = 256 << 20;
 /// Bytes of a request with a document in JSON, which may need two bytes for one.
-pub const TOPOLOGY_LEN_MAX: usize = 2 * e3_model::limits::DOCUMENT_LEN_MAX;
+pub const TOPOLOGY_LEN_MAX: usize = 2 * e3_model::limits::TOPOLOGY_LEN_MAX;
 /// Bytes of a node's report.
 pub const REPORT_LEN_MAX: usize = 64 << 20;
 /// Bytes of a generated secret.

@@ -1,7 +1,7 @@
 //! Bounds of a document's text, checked before anything is built of it: a small text can stand for
 //! gigabytes by aliases of aliases ("billion laughs"), or exhaust the stack by its depth.
 
-use crate::limits::{DOCUMENT_ALIAS_LEN_MAX, DOCUMENT_DEPTH_MAX, DOCUMENT_LEN_MAX};
+use crate::limits::{DOCUMENT_ALIAS_LEN_MAX, DOCUMENT_DEPTH_MAX};
 use saphyr_parser::{Event, Parser};
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ const VALUE_LEN: usize = 16;
 
 /// Checks the length of a text, how deep it nests, and what its aliases stand for; else the line and
 /// what is wrong. What is not YAML is refused here too: other parsers take very long to find out.
-pub(crate) fn check(text: &str) -> Result<(), (usize, String)> {
-    if text.len() > DOCUMENT_LEN_MAX {
+pub(crate) fn check(text: &str, len_max: usize) -> Result<(), (usize, String)> {
+    if text.len() > len_max {
         let len = text.len();
-        let message = format!("{len} bytes, must be at most {DOCUMENT_LEN_MAX}");
+        let message = format!("{len} bytes, must be at most {len_max}");
         return Err((0, message));
     }
     let mut open: Vec<(usize, usize)> = Vec::new();
@@ -65,7 +65,11 @@ pub(crate) fn check(text: &str) -> Result<(), (usize, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::limits::DOCUMENT_LEN_MAX;
+
+    fn check(text: &str) -> Result<(), (usize, String)> {
+        super::check(text, DOCUMENT_LEN_MAX)
+    }
 
     #[track_caller]
     fn refused(text: &str, words: &str) {

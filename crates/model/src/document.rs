@@ -3,6 +3,7 @@
 
 use crate::application::{Application, ApplicationSpec};
 use crate::bounds;
+use crate::limits::{DOCUMENT_LEN_MAX, TOPOLOGY_LEN_MAX};
 use crate::profile::{Profile, ProfileSpec};
 use crate::topology::{Topology, TopologySpec};
 use crate::validate::{self, Fault};
@@ -156,6 +157,14 @@ impl Kind {
             Kind::Profile => "Profile",
         }
     }
+
+    /// Bytes that a document of this kind may have.
+    fn len_max(self) -> usize {
+        match self {
+            Kind::Topology => TOPOLOGY_LEN_MAX,
+            Kind::Application | Kind::Profile => DOCUMENT_LEN_MAX,
+        }
+    }
 }
 
 fn parse<S: DeserializeOwned>(
@@ -164,7 +173,7 @@ fn parse<S: DeserializeOwned>(
     kind: Kind,
 ) -> Result<Document<S>, ManifestError> {
     let text = without_bom(text);
-    check_bounds(file, text)?;
+    check_bounds(file, text, kind.len_max())?;
     let fault = |field: &str, message: String| Fault::new(field, message).locate(file, text);
     // First, since another version or kind has other fields; what is missing is reported below.
     if let Ok(heading) = serde_norway::from_str::<Heading>(text) {
@@ -187,7 +196,7 @@ fn parse<S: DeserializeOwned>(
 /// Reads a file of settings, which has no frame. `file` is only named in errors.
 pub fn parse_settings<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, ManifestError> {
     let text = without_bom(text);
-    check_bounds(file, text)?;
+    check_bounds(file, text, DOCUMENT_LEN_MAX)?;
     let kind = serde_norway::from_str::<Heading>(text).ok();
     if let Some(kind) = kind.and_then(|heading| heading.kind) {
         let message = format!("this is {}, expected settings", article(&kind));
@@ -209,8 +218,8 @@ fn without_bom(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-fn check_bounds(file: &str, text: &str) -> Result<(), ManifestError> {
-    bounds::check(text).map_err(|(line, message)| ManifestError {
+fn check_bounds(file: &str, text: &str, len_max: usize) -> Result<(), ManifestError> {
+    bounds::check(text, len_max).map_err(|(line, message)| ManifestError {
         file: file.to_string(),
         line,
         field: String::new(),

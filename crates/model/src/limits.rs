@@ -28,8 +28,10 @@ pub const NODES_MAX: usize = 250_000;
 pub const NAME_LEN_MAX: usize = 63;
 /// Milliseconds after which a token may expire, at most: a hundred years.
 pub const TOKEN_AGE_MS_MAX: u64 = 100 * 366 * 24 * 3_600_000;
-/// Bytes of a manifest, topology, profile or configuration.
+/// Bytes of a manifest, profile or configuration.
 pub const DOCUMENT_LEN_MAX: usize = 4 << 20;
+/// Bytes of a topology: [`NODES_MAX`] nodes, with 250 bytes for each.
+pub const TOPOLOGY_LEN_MAX: usize = 64 << 20;
 /// Bytes that all aliases of a document together stand for.
 pub const DOCUMENT_ALIAS_LEN_MAX: usize = 1 << 20;
 /// Levels of lists and maps within each other in a document.

@@ -257,4 +257,40 @@ fn garbage_is_an_error_not_a_panic() {
 
 use crate::application::Pin;
 use crate::ids::ServiceId;
+use crate::limits::NODES_MAX;
 use crate::topology::NodeKind;
+
+/// Servers with a host and four SmartNICs each, forty to a rack.
+fn large(servers: usize) -> String {
+    let mut text =
+        "apiVersion: e3.dev/v1alpha1\nkind: Topology\nmetadata: {name: large}\nspec:\n  racks:\n"
+            .to_string();
+    for s in 0..servers {
+        if s % 40 == 0 {
+            text += &format!("    - name: r{}\n      servers:\n", s / 40);
+        }
+        text +=
+            &format!("        - name: s{s}\n          system: Type2-SmartNIC\n          nodes:\n");
+        let node = |name: &str, kind: &str, memory: &str| {
+            format!(
+                "            - {{name: s{s}-{name}, kind: {kind}, cores: 12, memory: {memory}, bandwidthGbps: 10}}\n"
+            )
+        };
+        text += &node("host", "host", "64Gi");
+        for n in 0..4 {
+            text += &node(&format!("nic{n}"), "smartnic", "4Gi");
+        }
+    }
+    text
+}
+
+#[test]
+fn a_topology_may_have_as_many_nodes_as_a_cluster_and_no_more() {
+    let largest = parse_topology("t.yaml", &large(50_000)).unwrap();
+    assert_eq!(largest.nodes_count(), NODES_MAX);
+    let error = parse_topology("t.yaml", &large(50_001)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "t.yaml:5: spec.racks: 250005 nodes, must be 1..=250000"
+    );
+}
