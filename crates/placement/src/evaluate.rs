@@ -2,11 +2,10 @@
 
 use crate::cluster::Cluster;
 use crate::decision::{Level, Placement, level};
-use crate::limits::{
-    BACKUP_CPU_FRACTION, ROUND_TRIP_HOSTS_US, ROUND_TRIP_PCIE, ROUND_TRIP_SMARTNICS,
-};
+use crate::latency::{Apart, between_us};
+use crate::limits::BACKUP_CPU_FRACTION;
 use crate::request::Request;
-use e3_model::{Application, NodeId, NodeKind, Profile, ServiceId, Topology, Watts};
+use e3_model::{Application, NodeId, Profile, ServiceId, Topology, Watts};
 use e3_power::knee::knee;
 use e3_power::{IdleServers, Instance, Knee, KneeInput, ModelError, PowerModel};
 use serde::Serialize;
@@ -99,20 +98,15 @@ fn instances(placement: &Placement) -> Vec<Instance> {
     instance.collect()
 }
 
-/// Time of a message from one node to another, in microseconds: half a round trip. Over PCIe and the
-/// switch, the parts add up; a host sends through a SmartNIC of its server where that has one.
-pub fn hop_us(cluster: &Cluster, from: NodeId, to: NodeId) -> f64 {
+/// Time of a message from one node to another, in microseconds: half a round trip.
+fn hop_us(cluster: &Cluster, from: NodeId, to: NodeId) -> f64 {
     let (one, other) = (cluster.node(from), cluster.node(to));
-    let hosts = u32::from(one.kind == NodeKind::Host) + u32::from(other.kind == NodeKind::Host);
-    let round_trip = match (level((from, one), (to, other)), hosts) {
-        (Level::SameNode, _) => 0.0,
-        // Between SmartNICs of one server the switch is the fastest way.
-        (Level::SameServer, 0) | (_, 0) => ROUND_TRIP_SMARTNICS,
-        (Level::SameServer, _) => ROUND_TRIP_PCIE,
-        (_, 1) => ROUND_TRIP_SMARTNICS + ROUND_TRIP_PCIE,
-        (_, _) => 1.0,
+    let apart = match level((from, one), (to, other)) {
+        Level::SameNode => return 0.0,
+        Level::SameServer => Apart::Nodes,
+        _ => Apart::Servers,
     };
-    round_trip * ROUND_TRIP_HOSTS_US / 2.0
+    between_us(apart, one.kind, other.kind)
 }
 
 struct Judged<'a> {
@@ -171,14 +165,8 @@ impl Judged<'_> {
     }
 
     fn latency_us(&self) -> f64 {
-        let source = self.request.walk().first().map(|(s, _)| *s);
-        source.map_or(0.0, |s| self.longest_us(s))
-    }
-
-    fn longest_us(&self, service: ServiceId) -> f64 {
-        let next = self.request.app.channels_from(service);
-        let after = next.map(|(_, to, _)| self.mean_hop_us(service, to) + self.longest_us(to));
-        self.mean_time_us(service) + after.fold(0.0, f64::max)
+        let hop = |from, to| self.mean_hop_us(from, to);
+        self.request.paths().longest(|s| self.mean_time_us(s), hop)
     }
 
     /// Cores that a primary of a service keeps busy on a node at the knee.

@@ -10,13 +10,15 @@ pub(crate) use crate::counts::Counts;
 use crate::decision::Placement;
 use crate::fit::{Ask, allowed, wanted};
 use crate::index::Free;
+pub(crate) use crate::knee::Knee;
+use crate::objective::{Objective, objective};
 use crate::request::{Demand, Request};
 use e3_model::plan::Role;
 use e3_model::{NodeId, NodeKind, ServiceId};
 use e3_power::PowerModel;
 use e3_power::limits::WIRE_OVERHEAD_BYTES;
 
-const KINDS: [NodeKind; 2] = [NodeKind::Host, NodeKind::SmartNic];
+pub(crate) const KINDS: [NodeKind; 2] = [NodeKind::Host, NodeKind::SmartNic];
 /// Service time of a service without a profile: that of a small handler. It only matters relative to
 /// those that have one.
 const UNKNOWN_TIME_S: f64 = 10e-6;
@@ -57,6 +59,8 @@ pub(crate) struct Part {
     parents: Vec<(usize, f64)>,
     is_source: bool,
     entry_bytes: f64,
+    /// Service time by kind; 0 if it is not known.
+    pub(crate) time_us: [f64; 2],
 }
 
 /// A node that may be used.
@@ -101,22 +105,12 @@ pub(crate) struct Model {
     /// Use of the first resource at the knee.
     pub(crate) knee_utilisation: f64,
     wire_bytes: f64,
+    pub(crate) objective: Objective,
     /// Load of the hours of a day against that of the busiest one, each with how many hours have it.
     day: Vec<(f64, f64)>,
 }
 
-/// The application at its knee.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Knee {
-    /// Requests per second.
-    pub(crate) rate_rps: f64,
-    /// Energy that a request adds: the mean over a day whose busiest hour is at the knee.
-    pub(crate) joules: f64,
-    /// The site that bounds the rate.
-    pub(crate) bound: usize,
-}
-
-fn slot(kind: NodeKind) -> usize {
+pub(crate) fn slot(kind: NodeKind) -> usize {
     match kind {
         NodeKind::Host => 0,
         NodeKind::SmartNic => 1,
@@ -177,13 +171,15 @@ impl Model {
             let nodes = cluster.servers()[*index].iter();
             nodes.map(move |id| site(cluster, *id, server, reserved, knee_utilisation))
         });
+        let walk = request.walk().iter();
+        let parts: Vec<Part> = walk
+            .map(|(s, _)| part(request, cluster, *s, reserved))
+            .collect();
+        let sites: Vec<Site> = sites.collect();
         Model {
-            parts: request
-                .walk()
-                .iter()
-                .map(|(s, _)| part(request, cluster, *s, reserved))
-                .collect(),
-            sites: sites.collect(),
+            objective: objective(request, &parts, &sites),
+            parts,
+            sites,
             servers: servers.iter().map(|s| server(cluster, *s)).collect(),
             power: cluster.power().clone(),
             knee_utilisation,
@@ -223,6 +219,7 @@ impl Model {
             rate_rps,
             joules: self.joules(counts, &use_of, rate_rps),
             bound: bound.1,
+            late_us: self.late_us(counts),
         })
     }
 
@@ -472,6 +469,10 @@ fn part(request: &Request<'_>, cluster: &Cluster, service: ServiceId, reserved: 
         parents: parents(request, service),
         is_source: spec.name == request.app.spec.ingress,
         entry_bytes: request.write_bytes(service) + f64::from(WIRE_OVERHEAD_BYTES),
+        time_us: KINDS.map(|kind| {
+            let time = request.cost(service, kind).time;
+            time.map_or(0.0, |t| t.as_secs_f64() * 1e6)
+        }),
     }
 }
 

@@ -13,6 +13,7 @@
 //! that kind and every other service on its fastest, takes longer than the objective even on an
 //! idle cluster.
 
+use crate::latency::Paths;
 use crate::limits::{BACKUP_CPU_FRACTION, REQUEST_BYTES_DEFAULT};
 use e3_model::application::{Application, Load};
 use e3_model::dag::{Dag, entries};
@@ -147,6 +148,7 @@ pub struct Request<'a> {
     day: Vec<f64>,
     /// Services breadth-first, each with the first parent that reaches it.
     walk: Vec<(ServiceId, Option<ServiceId>)>,
+    paths: Paths,
 }
 
 impl<'a> Request<'a> {
@@ -200,6 +202,7 @@ impl<'a> Request<'a> {
             peak,
             day: day.iter().map(|factor| factor / peak).collect(),
             walk: breadth_first(app, dag.source()),
+            paths: Paths::new(app, &dag),
         }
     }
 
@@ -314,6 +317,11 @@ impl<'a> Request<'a> {
     /// Services breadth-first from the ingress service, each with the first parent that reaches it.
     pub fn walk(&self) -> &[(ServiceId, Option<ServiceId>)] {
         &self.walk
+    }
+
+    /// Paths of messages through the application.
+    pub(crate) fn paths(&self) -> &Paths {
+        &self.paths
     }
 }
 

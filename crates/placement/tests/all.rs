@@ -9,5 +9,6 @@ mod iot_ts;
 mod levels;
 mod linear;
 mod loss;
+mod objective;
 mod properties;
 mod quality;

@@ -348,6 +348,9 @@ fn marks(view: &PlaceView) -> String {
             s.latency_us,
             s.interference * 100.0,
         );
+        for violation in &s.violations {
+            text += &format!("violated: {violation}\n");
+        }
     }
     if let Some(s) = &view.solver {
         let time = if s.timed_out { ", out of time" } else { "" };

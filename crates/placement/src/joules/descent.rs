@@ -1,10 +1,11 @@
 //! From a balanced layout to one in which no single change saves energy.
 //!
-//! Changes: an instance leaves the site that bounds the rate; two instances swap places; all
+//! Changes: an instance leaves the site that bounds the rate, or any if paths are too long; two instances swap places; all
 //! primaries of a service go to the other kind of node; a site is emptied, so that its SmartNIC or
 //! its server may sleep. Of the changes that a step considers, the one that saves most is made.
 
 use super::layout::Layout;
+use crate::model::Knee;
 use e3_model::NodeKind;
 use e3_model::plan::Role;
 
@@ -17,15 +18,15 @@ const ROLES: [Role; 2] = [Role::Primary, Role::Backup];
 
 /// The best that was found so far in a step.
 struct Best<'a> {
-    joules: f64,
+    knee: Knee,
     layout: Option<Layout<'a>>,
 }
 
 impl<'a> Best<'a> {
     fn consider(&mut self, layout: &Layout<'a>) {
         let knee = layout.knee();
-        if let Some(knee) = knee.filter(|k| k.joules < self.joules * (1.0 - GAIN_MIN)) {
-            self.joules = knee.joules;
+        if let Some(knee) = knee.filter(|k| k.is_better(&self.knee, GAIN_MIN)) {
+            self.knee = knee;
             self.layout = Some(layout.clone());
         }
     }
@@ -44,11 +45,12 @@ pub(super) fn descend(mut layout: Layout<'_>) -> Layout<'_> {
 
 fn step<'a>(from: &Layout<'a>) -> Option<Layout<'a>> {
     let knee = from.knee()?;
-    let mut best = Best {
-        joules: knee.joules,
-        layout: None,
-    };
-    moves(from, knee.bound, &mut best);
+    let mut best = Best { knee, layout: None };
+    // Where paths are too long, any site may be to blame.
+    let leave = |site: usize| site == knee.bound || knee.late_us > 0.0;
+    for site in (0..from.sites()).filter(|s| leave(*s)) {
+        moves(from, site, &mut best);
+    }
     if best.layout.is_none() {
         swaps(from, knee.bound, &mut best);
     }
@@ -59,23 +61,23 @@ fn step<'a>(from: &Layout<'a>) -> Option<Layout<'a>> {
     best.layout
 }
 
-/// One instance leaves the site that bounds the rate.
-fn moves<'a>(from: &Layout<'a>, bound: usize, best: &mut Best<'a>) {
+/// One instance leaves a site.
+fn moves<'a>(from: &Layout<'a>, leave: usize, best: &mut Best<'a>) {
     let mut trial = from.clone();
     for part in 0..from.model.parts.len() {
         for role in ROLES {
-            if from.counts.of(part, role)[bound] == 0 {
+            if from.counts.of(part, role)[leave] == 0 {
                 continue;
             }
-            trial.remove(part, role, bound);
-            for to in (0..from.sites()).filter(|to| *to != bound) {
+            trial.remove(part, role, leave);
+            for to in (0..from.sites()).filter(|to| *to != leave) {
                 if trial.fits(part, role, to) {
                     trial.add(part, role, to);
                     best.consider(&trial);
                     trial.remove(part, role, to);
                 }
             }
-            trial.add(part, role, bound);
+            trial.add(part, role, leave);
         }
     }
 }

@@ -165,6 +165,8 @@ fn servers(
 struct Score {
     /// How far the rate with its reserve is beyond what it carries; 0 if it carries it.
     excess: f64,
+    /// By how much the longest path exceeds the latency objective, in microseconds.
+    late_us: f64,
     knee_rps: f64,
     watts: f64,
     /// Energy over the horizon, with that of the moves that lead here.
@@ -175,11 +177,14 @@ struct Score {
 
 impl Score {
     fn is_better(&self, than: &Score) -> bool {
-        if self.excess == 0.0 && than.excess == 0.0 {
-            self.joules < than.joules * (1.0 - GAIN_MIN)
-        } else {
-            self.excess < than.excess * (1.0 - GAIN_MIN)
+        let part = 1.0 - GAIN_MIN;
+        if self.excess > 0.0 || than.excess > 0.0 {
+            return self.excess < than.excess * part;
         }
+        if self.late_us > than.late_us * (1.0 + GAIN_MIN) {
+            return false;
+        }
+        self.late_us < than.late_us * part || self.joules < than.joules * part
     }
 }
 
@@ -237,6 +242,7 @@ impl<'a> Standing<'a> {
         let moved = moves.count() as f64 * offered.move_joules;
         Some(Score {
             excess: model.excess(&self.layout.counts, offered.rate_rps * offered.reserve),
+            late_us: knee.late_us,
             knee_rps: knee.rate_rps,
             watts,
             joules: watts * offered.horizon.as_secs_f64() + moved,

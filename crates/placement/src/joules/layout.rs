@@ -191,11 +191,11 @@ impl<'a> Layout<'a> {
     }
 
     /// All instances, each on the site with the lowest use: of each service so many primaries on
-    /// SmartNICs as `on_smartnics` says, or on the other kind where there is no room. None if some
-    /// instance fits nowhere.
+    /// SmartNICs as `on_smartnics` says, or on the other kind where there is no room. All primaries are on
+    /// the first `primaries` servers. None if some instance fits nowhere.
     pub(super) fn balanced(
         model: &'a Model,
-        servers: usize,
+        (servers, primaries): (usize, usize),
         on_smartnics: &[usize],
     ) -> Option<Layout<'a>> {
         let mut layout = Layout::new(model, servers);
@@ -211,10 +211,11 @@ impl<'a> Layout<'a> {
                 } else {
                     NodeKind::Host
                 };
-                let is_kind = |site: usize| model.sites[site].kind == kind;
+                let is_there = |site: usize| model.sites[site].server < primaries;
+                let is_kind = |site: usize| is_there(site) && model.sites[site].kind == kind;
                 let choice = layout
                     .least_used(*part, Role::Primary, is_kind)
-                    .or_else(|| layout.least_used(*part, Role::Primary, |_| true));
+                    .or_else(|| layout.least_used(*part, Role::Primary, is_there));
                 layout.add(*part, Role::Primary, choice?.0);
             }
         }

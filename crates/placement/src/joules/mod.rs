@@ -8,10 +8,12 @@
 //!    and several racks, two racks in turn.
 //! 2. *Kinds.* By comparative advantage: services in the order of their core time on a SmartNIC
 //!    against that on a host. A prefix of this order goes to SmartNICs, the rest to hosts; the split
-//!    that needs the fewest joules wins. A kind that cannot hold the latency objective is not used.
+//!    that needs the fewest joules wins, of those that hold the latency objective. A kind on which a service
+//!    cannot hold it is not used.
 //!    Within a kind the load is balanced, the largest shards first.
 //! 3. *How many servers.* The fewest whose energy is within [`CONSOLIDATION`] of the best.
-//! 4. *Descent.* Single changes are made as long as they save energy.
+//! 4. *Descent.* Single changes are made as long as they save energy, or bring a path that is too long
+//!    closer to the objective.
 //! 5. *Shards.* Primaries near their parents' shards as far as the counts allow; replicas apart.
 //!
 //! If the reservations at the load of the manifest leave no such placement, the application is placed as
@@ -25,7 +27,7 @@ use crate::candidates;
 use crate::cluster::Cluster;
 use crate::decision::{Cost, PlaceError, Placement, Rule};
 use crate::limits::CONSIDERED_MAX;
-use crate::model::{Model, Reserved};
+use crate::model::{Knee, Model, Reserved};
 use crate::request::Request;
 use crate::search::KIND_FIRST;
 use crate::{hcm, shards};
@@ -57,28 +59,49 @@ pub(crate) fn place(request: &Request<'_>, cluster: &mut Cluster) -> Result<Plac
 /// The layout that is descended from, and its descent.
 fn best(model: &Model) -> Option<Layout<'_>> {
     let needed = model.parts.iter().map(|p| p.replicas).max().unwrap_or(1);
-    let mut tried: Vec<(f64, Layout<'_>)> = Vec::new();
-    let mut lowest = f64::INFINITY;
+    let mut tried: Vec<(Knee, Layout<'_>)> = Vec::new();
+    let mut best: Option<Knee> = None;
     let mut since = 0;
     for servers in needed..=model.servers.len() {
-        let Some((joules, layout)) = best_split(model, servers) else {
+        let Some((knee, layout)) = on_servers(model, servers) else {
             continue;
         };
-        tried.push((joules, layout));
-        since = if joules < lowest { 0 } else { since + 1 };
-        lowest = lowest.min(joules);
+        tried.push((knee, layout));
+        if best.is_none_or(|best| knee.is_better(&best, 0.0)) {
+            (best, since) = (Some(knee), 0);
+        } else {
+            since += 1;
+        }
         if since == PATIENCE {
             break;
         }
     }
-    let chosen = tried
-        .into_iter()
-        .find(|(joules, _)| *joules <= lowest * CONSOLIDATION);
+    let best = best?;
+    let chosen = tried.into_iter().find(|(knee, _)| {
+        knee.late_us <= best.late_us && knee.joules <= best.joules * CONSOLIDATION
+    });
     chosen.map(|(_, layout)| descent::descend(layout))
 }
 
-/// The best of the balanced layouts on so many servers, one for each split of the services.
-fn best_split(model: &Model, servers: usize) -> Option<(f64, Layout<'_>)> {
+/// The best layout on so many servers. If its paths are too long, the primaries are gathered on fewer of them,
+/// where messages have no way to go.
+fn on_servers(model: &Model, servers: usize) -> Option<(Knee, Layout<'_>)> {
+    let mut best = best_split(model, (servers, servers))?;
+    for primaries in (1..servers).rev() {
+        if best.0.late_us == 0.0 {
+            break;
+        }
+        let gathered = best_split(model, (servers, primaries));
+        best = gathered
+            .filter(|(knee, _)| knee.is_better(&best.0, 0.0))
+            .unwrap_or(best);
+    }
+    Some(best)
+}
+
+/// The best of the balanced layouts on so many servers, and with primaries on so many of them, one for each
+/// split of the services.
+fn best_split(model: &Model, servers: (usize, usize)) -> Option<(Knee, Layout<'_>)> {
     let mut order: Vec<usize> = (0..model.parts.len()).collect();
     order.sort_by(|a, b| {
         let advantage = |i: &usize| model.parts[*i].advantage().unwrap_or(f64::INFINITY);
@@ -86,7 +109,7 @@ fn best_split(model: &Model, servers: usize) -> Option<(f64, Layout<'_>)> {
     });
     let shards: Vec<usize> = order.iter().map(|i| model.parts[*i].shards).collect();
     let all: usize = shards.iter().sum();
-    let mut best: Option<(f64, Layout<'_>)> = None;
+    let mut best: Option<(Knee, Layout<'_>)> = None;
     for on_smartnics in 0..=all {
         let mut left = on_smartnics;
         let mut by_part = vec![0; model.parts.len()];
@@ -100,9 +123,9 @@ fn best_split(model: &Model, servers: usize) -> Option<(f64, Layout<'_>)> {
         let Some(knee) = layout.knee() else { continue };
         if best
             .as_ref()
-            .is_none_or(|(joules, _)| knee.joules < *joules)
+            .is_none_or(|(best, _)| knee.is_better(best, 0.0))
         {
-            best = Some((knee.joules, layout));
+            best = Some((knee, layout));
         }
     }
     best
