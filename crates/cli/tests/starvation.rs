@@ -249,8 +249,10 @@ fn the_demonstration_shows_that_the_orchestrator_ends_the_starvation() {
     let phases = report["phases"].as_array().unwrap();
     let of = |at: usize, name: &str| phases[at][name].as_f64().unwrap();
     assert_eq!(phases.len(), 4, "{report}");
-    // The host answers fewer requests while the SmartNIC computes, and the service goes faster after it.
-    assert!(of(1, "light") < of(0, "light"), "{report}");
+    // The host answers few requests while the SmartNIC computes. After the move it recovers, and the
+    // service is faster. The phases have the same length.
+    assert!(5.0 * of(1, "light") < of(0, "light"), "{report}");
+    assert!(of(3, "light") > 5.0 * of(1, "light"), "{report}");
     assert!(of(1, "queueMax") >= 64.0, "{report}");
     assert!(of(3, "heavyRps") > of(1, "heavyRps"), "{report}");
     let events = report["events"].as_array().unwrap();

@@ -4,12 +4,16 @@
 //! without a gap, in two measures: time, and turns in which it took everything that had arrived. A
 //! paused process, a stepped clock and a fast clock each affect only one of them.
 //!
-//! The table of heartbeats has shards, each with some of the nodes (`sharding.rs`). A turn looks only at
-//! shards in which a member may be silent. What it finds does not depend on the number of shards.
+//! The members have shards, each with some of the nodes (`sharding.rs`). A turn looks only at shards in
+//! which a member may be silent. What it finds does not depend on the number of shards.
+//!
+//! A heartbeat changes one entry of a table by node. Which processes are members is copied from the state
+//! into the same table, so that a heartbeat searches no map.
 
 use crate::limits::{START_GRACE, START_SILENCE};
 use crate::sharding::Shards;
 use crate::state::{Control, Member};
+use crate::table::Table;
 use e3_model::plan::NodeHello;
 use e3_model::timing::{SILENT_TURNS_MIN, TOGETHER, TURN_GAP_MAX};
 use e3_model::{Nanos, NodeId, Timestamp};
@@ -22,13 +26,6 @@ struct Moment {
     turn: u64,
 }
 
-/// A process that has sent heartbeats.
-#[derive(Clone, Copy, Default, Debug)]
-struct Heard {
-    incarnation: u32,
-    last: Moment,
-}
-
 /// How silent a member is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Silence {
@@ -38,12 +35,43 @@ enum Silence {
     Silent,
 }
 
-/// Some of the nodes.
+/// What is known of a node. Two fit into a cache line, so that a heartbeat reads one line.
+#[derive(Clone, Copy, Default, Debug)]
+struct Entry {
+    /// The last heartbeat that counted.
+    last: Moment,
+    /// Incarnation that sent it.
+    heard: u32,
+    /// Incarnation of the member, as the state has it.
+    member: u32,
+    /// Low half of the plan's version that the member had applied at its last heartbeat.
+    applied_low: u32,
+    is_heard: bool,
+    is_member: bool,
+    /// The member counts as heard in the state.
+    is_up: bool,
+    /// `applied_low` is known.
+    has_applied: bool,
+}
+
+const _: () = assert!(size_of::<Entry>() == 32);
+
+/// Whose heartbeat it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sender {
+    /// The present process of a member that counts as heard.
+    Present,
+    /// The present process of a member that counts as silent.
+    Silent,
+    /// No present process of a member.
+    Stranger,
+}
+
+/// Some of the members.
 #[derive(Clone, Default, Debug)]
 struct Shard {
-    heard: BTreeMap<NodeId, Heard>,
     /// Members that count as heard in the state, with their incarnations.
-    up: Vec<(NodeId, u32)>,
+    up: BTreeMap<NodeId, u32>,
     /// None of them can become silent before this time. Heartbeats only put it off.
     calm: Option<Timestamp>,
 }
@@ -69,10 +97,14 @@ pub struct Membership {
     deaf: bool,
     /// Members whose processes have ended, by the word of their successor or of whoever started them.
     ended: BTreeMap<NodeId, u32>,
+    /// By node.
+    nodes: Vec<Entry>,
     numbers: Shards,
     shards: Vec<Shard>,
     /// The version of the state whose members the shards have.
     version: Option<u64>,
+    /// These members.
+    members: Table<NodeId, Member>,
 }
 
 impl Membership {
@@ -92,26 +124,68 @@ impl Membership {
             now,
             deaf: false,
             ended: BTreeMap::new(),
+            nodes: Vec::new(),
             shards: vec![Shard::default(); numbers.numbers().len()],
             numbers,
             version: None,
+            members: Table::new(),
         }
     }
 
-    /// Records a heartbeat. A late one of an older process does not count.
+    /// Records a heartbeat of a node of the topology. A late one of an older process does not count.
+    #[inline]
     pub fn on_heartbeat(&mut self, now: Timestamp, node: NodeId, incarnation: u32) {
         if std::mem::take(&mut self.deaf) {
             self.listen_anew(now);
         }
         let turn = self.now.turn;
-        let shard = &mut self.shards[self.numbers.place(node)];
-        let heard = shard.heard.entry(node).or_default();
-        if incarnation >= heard.incarnation {
-            if incarnation != heard.incarnation {
-                shard.calm = None;
+        let entry = self.entry(node);
+        let (heard, is_first) = (entry.heard, !entry.is_heard);
+        if is_first || incarnation >= heard {
+            entry.last = Moment { at: now, turn };
+            entry.heard = incarnation;
+            entry.is_heard = true;
+            if is_first || incarnation != heard {
+                self.shards[self.numbers.place(node)].calm = None;
             }
-            let last = Moment { at: now, turn };
-            *heard = Heard { incarnation, last };
+        }
+    }
+
+    #[inline]
+    fn entry(&mut self, node: NodeId) -> &mut Entry {
+        if node.index() >= self.nodes.len() {
+            self.nodes.resize(node.index() + 1, Entry::default());
+        }
+        &mut self.nodes[node.index()]
+    }
+
+    /// Notes which version of the plan a member has applied.
+    #[inline]
+    pub(crate) fn on_applied(&mut self, node: NodeId, version_low: u32) {
+        let entry = self.entry(node);
+        entry.applied_low = version_low;
+        entry.has_applied = true;
+    }
+
+    /// Low half of the version of the plan that a member has applied.
+    pub(crate) fn applied_low(&self, node: NodeId) -> Option<u32> {
+        let entry = self.nodes.get(node.index());
+        entry.filter(|e| e.has_applied).map(|e| e.applied_low)
+    }
+
+    /// Forgets that.
+    pub(crate) fn forget_applied(&mut self, node: NodeId) {
+        self.entry(node).has_applied = false;
+    }
+
+    /// Whose heartbeats a process sends. The members must have been noted.
+    pub(crate) fn sender(&self, node: NodeId, incarnation: u32) -> Sender {
+        match self.nodes.get(node.index()) {
+            Some(e) if e.is_member && e.member == incarnation => match e.is_up {
+                true => Sender::Present,
+                false => Sender::Silent,
+            },
+            _ => Sender::Stranger,
         }
     }
 
@@ -128,7 +202,7 @@ impl Membership {
     }
 
     /// When the first of these members may be about to count as silent, if none sends anything.
-    fn calm_until(&self, up: &[(NodeId, u32)]) -> Option<Timestamp> {
+    fn calm_until(&self, up: &BTreeMap<NodeId, u32>) -> Option<Timestamp> {
         let times = up.iter().map(|(node, incarnation)| {
             let (since, limit) = self.since(*node, *incarnation);
             since.at + (limit - TOGETHER)
@@ -149,24 +223,37 @@ impl Membership {
         }
     }
 
-    /// Takes up the members of a state.
-    fn note_members(&mut self, control: &Control) {
+    /// Takes up the members of a state that are others than before.
+    pub(crate) fn note_members(&mut self, control: &Control) {
         if self.version == Some(control.version) {
             return;
         }
         self.version = Some(control.version);
-        self.look_again();
-        for shard in &mut self.shards {
-            shard.up.clear();
-        }
-        for (node, member) in control.members.iter().filter(|(_, m)| m.up) {
-            let shard = &mut self.shards[self.numbers.place(*node)];
-            shard.up.push((*node, member.incarnation));
+        let changed = control.members.unshared(&self.members);
+        self.members = control.members.clone();
+        for node in changed {
+            let member = control.members.get(&node);
+            let (incarnation, is_up) = member.map_or((0, false), |m| (m.incarnation, m.up));
+            let is_member = member.is_some();
+            let entry = self.entry(node);
+            let before = (entry.member, entry.is_member, entry.is_up);
+            let known = (incarnation, is_member, is_up);
+            if before == known {
+                continue;
+            }
+            (entry.member, entry.is_member, entry.is_up) = known;
+            let shard = &mut self.shards[self.numbers.place(node)];
+            shard.calm = None;
+            if is_up {
+                shard.up.insert(node, incarnation);
+            } else {
+                shard.up.remove(&node);
+            }
         }
     }
 
-    fn last_heard(&self, node: NodeId) -> Option<&Heard> {
-        self.shards[self.numbers.place(node)].heard.get(&node)
+    fn last_heard(&self, node: NodeId) -> Option<&Entry> {
+        self.nodes.get(node.index()).filter(|e| e.is_heard)
     }
 
     /// Whether no member is heard: the controller itself may be cut off.
@@ -177,7 +264,7 @@ impl Membership {
     /// When a node's process was last heard.
     pub fn heard(&self, node: NodeId, incarnation: u32) -> Option<Timestamp> {
         self.last_heard(node)
-            .filter(|h| h.incarnation == incarnation)
+            .filter(|h| h.heard == incarnation)
             .map(|h| h.last.at)
     }
 
@@ -212,7 +299,7 @@ impl Membership {
     /// Since when a node's process is silent, and how long it may be.
     fn since(&self, node: NodeId, incarnation: u32) -> (Moment, Nanos) {
         let heard = self.last_heard(node);
-        let heard = heard.filter(|h| h.incarnation == incarnation);
+        let heard = heard.filter(|h| h.heard == incarnation);
         let first = self.listening == self.started;
         let limit = match heard {
             None if first => START_GRACE.max(self.timeout),
@@ -282,7 +369,7 @@ impl Membership {
         lost
     }
 
-    fn look(&self, now: Timestamp, up: &[(NodeId, u32)]) -> Look {
+    fn look(&self, now: Timestamp, up: &BTreeMap<NodeId, u32>) -> Look {
         let mut look = Look::default();
         for (node, incarnation) in up {
             match self.silence(now, *node, *incarnation) {

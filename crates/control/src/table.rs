@@ -49,8 +49,8 @@ impl Chunked for NodeId {
 /// An ordered map.
 #[derive(Clone)]
 pub struct Table<K, V> {
-    /// Invariant: none is empty.
-    chunks: BTreeMap<usize, Chunk<K, V>>,
+    /// Shared as well: most commands change no member. Invariant: no chunk is empty.
+    chunks: Arc<BTreeMap<usize, Chunk<K, V>>>,
     /// Keys that were inserted, removed or borrowed to be changed since [`Table::take_touched`].
     touched: RefCell<BTreeSet<K>>,
 }
@@ -59,7 +59,7 @@ impl<K: Chunked, V> Table<K, V> {
     /// A map without entries.
     pub fn new() -> Table<K, V> {
         Table {
-            chunks: BTreeMap::new(),
+            chunks: Arc::new(BTreeMap::new()),
             touched: RefCell::default(),
         }
     }
@@ -102,15 +102,27 @@ impl<K: Chunked, V> Table<K, V> {
 
     /// The keys whose values may differ from those of an earlier copy.
     pub fn unshared(&self, old: &Table<K, V>) -> BTreeSet<K> {
-        let is_shared = |at: &usize| match (self.chunks.get(at), old.chunks.get(at)) {
-            (Some(new), Some(old)) => Arc::ptr_eq(new, old),
-            _ => false,
-        };
-        let chunks = self.chunks.iter().chain(&old.chunks);
-        let unshared = chunks.filter(|(at, _)| !is_shared(at));
+        let mut unshared = BTreeSet::new();
+        if Arc::ptr_eq(&self.chunks, &old.chunks) {
+            return unshared;
+        }
+        let mut add = |chunk: &Chunk<K, V>| unshared.extend(chunk.keys().copied());
+        let mut before = old.chunks.iter().peekable();
+        for (at, chunk) in &*self.chunks {
+            while let Some((_, gone)) = before.next_if(|(other, _)| *other < at) {
+                add(gone);
+            }
+            match before.next_if(|(other, _)| *other == at) {
+                Some((_, same)) if Arc::ptr_eq(chunk, same) => {}
+                Some((_, other)) => {
+                    add(chunk);
+                    add(other);
+                }
+                None => add(chunk),
+            }
+        }
+        before.for_each(|(_, gone)| add(gone));
         unshared
-            .flat_map(|(_, chunk)| chunk.keys().copied())
-            .collect()
     }
 
     /// The keys that may have changed since the last call.
@@ -122,10 +134,10 @@ impl<K: Chunked, V> Table<K, V> {
 impl<K: Chunked, V: Clone> Table<K, V> {
     /// The value of a key, to be changed.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        let chunk = self.chunks.get_mut(&key.chunk())?;
-        if !chunk.contains_key(key) {
+        if !self.contains_key(key) {
             return None;
         }
+        let chunk = Arc::make_mut(&mut self.chunks).get_mut(&key.chunk())?;
         self.touched.get_mut().insert(*key);
         Arc::make_mut(chunk).get_mut(key)
     }
@@ -133,18 +145,24 @@ impl<K: Chunked, V: Clone> Table<K, V> {
     /// Sets the value of a key; gives the one before.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         self.touched.get_mut().insert(key);
-        let chunk = self.chunks.entry(key.chunk()).or_default();
+        let chunk = Arc::make_mut(&mut self.chunks)
+            .entry(key.chunk())
+            .or_default();
         Arc::make_mut(chunk).insert(key, value)
     }
 
     /// Removes a key; gives its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let at = key.chunk();
-        let chunk = self.chunks.get_mut(&at)?;
+        if !self.contains_key(key) {
+            return None;
+        }
+        let chunks = Arc::make_mut(&mut self.chunks);
+        let chunk = chunks.get_mut(&at)?;
         let removed = Arc::make_mut(chunk).remove(key)?;
         self.touched.get_mut().insert(*key);
         if chunk.is_empty() {
-            self.chunks.remove(&at);
+            chunks.remove(&at);
         }
         Some(removed)
     }

@@ -11,6 +11,7 @@ mod follow;
 mod formats;
 mod hardware;
 mod hardware_random;
+mod hearing;
 mod load;
 mod lost;
 mod membership;

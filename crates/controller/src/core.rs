@@ -13,13 +13,13 @@ use crate::seal::{SecretKey, provide_key};
 use crate::taking::Taking;
 use e3_clock::Clock;
 use e3_control::{
-    Applied, Command, Control, Membership, Orchestrator, PlanAnswer, PlanRequest, Plans, Probation,
+    Applied, Command, Control, Hearing, Membership, Orchestrator, PlanAnswer, PlanRequest, Plans,
+    Probation,
 };
 use e3_model::application::Durability;
 use e3_model::plan::NodeReport;
 use e3_model::{Formats, NodeId, ShardKey, Timestamp};
 use e3_store::Store;
-use e3_wire::heartbeat::Heartbeat;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tokio::sync::watch;
@@ -27,14 +27,13 @@ use tokio::sync::watch;
 /// Everything that the controller knows.
 pub(crate) struct Core {
     pub(crate) control: Control,
-    pub(crate) membership: Membership,
+    /// What is known from heartbeats.
+    pub(crate) hearing: Hearing,
     /// The latest report of each node, with its time of arrival.
     pub(crate) reports: BTreeMap<NodeId, (Timestamp, NodeReport)>,
-    pub(crate) heartbeats: BTreeMap<NodeId, Heartbeat>,
     pub(crate) progress: Progress,
     pub(crate) counters: Counters,
     pub(crate) probation: Probation,
-    pub(crate) orchestrator: Orchestrator,
     pub(crate) blobs: Blobs,
     pub(crate) secret_key: SecretKey,
     /// Whether there may be secrets in files, which belong into the log.
@@ -98,16 +97,15 @@ impl Core {
             apps.any(|a| a.plan.restored.as_ref().is_some_and(|r| r.number == number))
         };
         let restores = Parts::open(config.dir.join("restores"), is_restored)?;
+        let membership = Membership::sharded(
+            clock.now(),
+            config.heartbeat_timeout,
+            config.heartbeat_shards,
+        );
         let mut core = Core {
-            membership: Membership::sharded(
-                clock.now(),
-                config.heartbeat_timeout,
-                config.heartbeat_shards,
-            ),
-            orchestrator: Orchestrator::new(&control),
+            hearing: Hearing::new(membership, Orchestrator::new(&control)),
             control,
             reports: BTreeMap::new(),
-            heartbeats: BTreeMap::new(),
             progress: Progress::default(),
             counters: Counters::default(),
             probation: Probation::default(),
@@ -149,6 +147,25 @@ impl Core {
         &mut self,
         commands: &[Command],
     ) -> Result<Vec<Applied>, ExecuteError> {
+        let executed = self.execute_while(commands, |_| false)?;
+        executed.into_iter().collect()
+    }
+
+    /// Executes commands that do not depend on each other, with one write to the disk; gives what became of
+    /// each. It stops if the log takes no more.
+    pub(crate) fn execute_each(
+        &mut self,
+        commands: &[Command],
+    ) -> Result<Vec<Result<Applied, ExecuteError>>, ExecuteError> {
+        self.execute_while(commands, |e| matches!(e, ExecuteError::Command(_)))
+    }
+
+    /// Executes commands with one write to the disk, until one fails after which it does not go on.
+    fn execute_while(
+        &mut self,
+        commands: &[Command],
+        goes_on: impl Fn(&ExecuteError) -> bool,
+    ) -> Result<Vec<Result<Applied, ExecuteError>>, ExecuteError> {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
@@ -157,14 +174,12 @@ impl Core {
         }
         let mut next = self.control.fork();
         let mut done = Vec::new();
-        let mut refused = None;
         for command in commands {
-            match self.take(&mut next, command) {
-                Ok(applied) => done.push(applied),
-                Err(e) => {
-                    refused = Some(e);
-                    break;
-                }
+            let taken = self.take(&mut next, command);
+            let ends = taken.as_ref().is_err_and(|e| !goes_on(e));
+            done.push(taken);
+            if ends {
+                break;
             }
         }
         if next.version != self.control.version {
@@ -177,7 +192,7 @@ impl Core {
             // Nothing has changed, and the index is with the copy.
             self.control = next;
         }
-        refused.map_or(Ok(done), Err)
+        Ok(done)
     }
 
     /// Applies a command and appends it to the log, which is not yet durable.
@@ -237,13 +252,10 @@ impl Core {
         }
     }
 
-    /// A node of this cluster has applied a version, of which this is the low half. If the log lacks
-    /// it, the controller decides nothing any more: other decisions in place of the missing ones could
-    /// give a shard two primaries.
-    pub(crate) fn on_applied(&mut self, node: NodeId, version_low: u32) {
-        if let Some(applied) = self.control.missing_version(version_low)
-            && self.broken.is_none()
-        {
+    /// A node of this cluster has applied a version that the log lacks. The controller decides nothing any
+    /// more: other decisions in place of the missing ones could give a shard two primaries.
+    pub(crate) fn on_missing(&mut self, node: NodeId, applied: u64) {
+        if self.broken.is_none() {
             let (name, version) = (self.node_name(node), self.control.version);
             let reason = format!(
                 "node {name} has applied plan {applied}, but the controller's log ends with plan {version}; \
@@ -256,7 +268,11 @@ impl Core {
 
     /// Whether every member was heard since this process started, or had enough time.
     pub(crate) fn has_heard_nodes(&self) -> bool {
-        self.is_broken() || self.membership.is_settled(self.clock.now(), &self.control)
+        self.is_broken()
+            || self
+                .hearing
+                .membership
+                .is_settled(self.clock.now(), &self.control)
     }
 
     /// Whether the controller decides nothing any more.
@@ -274,7 +290,7 @@ impl Core {
     pub(crate) fn forget(&mut self, node: NodeId) {
         self.reports.remove(&node);
         self.plan_requests.remove(&node);
-        self.heartbeats.remove(&node);
+        self.hearing.forget(node);
         self.progress.forget(node);
     }
 

@@ -19,6 +19,7 @@ mod deploy;
 mod error;
 mod events;
 mod hardware;
+mod hearing;
 mod limits;
 mod metering;
 mod metrics;
@@ -101,7 +102,7 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
         solvers: Arc::new(Semaphore::new(SOLVERS_MAX)),
     };
     tracing::info!(%address, "controller serves HTTP");
-    let mut hearing = tokio::spawn(nodes::hear(shared.clone(), heartbeats));
+    let mut hearing = tokio::spawn(hearing::hear(shared.clone(), heartbeats));
     let gate = access::Gate {
         owner: config.owner_token,
         node: config.node_token,

@@ -42,6 +42,10 @@ pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How far back "lately dead-lettered" reaches.
 pub const LATELY: Nanos = Nanos::from_secs(60);
+/// Bytes of a datagram that are read where heartbeats arrive: what is longer is none.
+pub const HEARTBEAT_LEN_MAX: usize = 128;
+/// Heartbeats that are taken under one lock.
+pub const HEARTBEATS_TOGETHER_MAX: usize = 64;
 /// How often a request that waits for the nodes after a start looks whether they were heard.
 pub const HEARD_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// How long such a request waits: as long as the controller does if it hears any node.

@@ -1,4 +1,4 @@
-//! The handlers for nodes: joining, heartbeats and reports.
+//! The handlers for nodes: joining, silence and reports.
 
 use crate::core::Core;
 use crate::limits::{HEARD_CHECK_INTERVAL, HEARD_WAIT};
@@ -15,12 +15,8 @@ use e3_control::{Applied, Command, Member, Migration};
 use e3_http::Refusal;
 use e3_model::api::{ExitedRequest, ExitedResponse, NodeView, ReportResponse};
 use e3_model::plan::{NodeEvent, NodeHello, NodeReport, NodeWelcome, pid_of};
-use e3_model::timing::SILENCE_CHECK_INTERVAL;
 use e3_model::{NodeId, Timestamp};
-use e3_wire::datagram::Header;
-use e3_wire::heartbeat;
 use std::time::Instant;
-use tokio::net::UdpSocket;
 
 pub(crate) async fn node(
     State(s): State<Shared>,
@@ -54,7 +50,8 @@ pub(crate) async fn hello(
     };
     match core.execute(&join)? {
         Applied::Joined(welcome) => {
-            core.membership
+            core.hearing
+                .membership
                 .on_heartbeat(now, welcome.node, welcome.incarnation);
             if before != Some(welcome.incarnation) {
                 core.forget(welcome.node);
@@ -96,7 +93,7 @@ pub(crate) async fn exited(
 impl Core {
     /// Notes that a member's process has ended, if another one of its node asks to join.
     fn note_hello(&mut self, hello: &NodeHello) {
-        self.membership.on_hello(hello, &self.control);
+        self.hearing.membership.on_hello(hello, &self.control);
     }
 
     /// Notes that a member's process has ended; gives the node and the process's incarnation.
@@ -109,7 +106,7 @@ impl Core {
         let is_meant = |m: &&Member| pid_of(m.process) == request.pid;
         let ended = member.filter(is_meant).map(|m| (node, m.incarnation));
         if let Some((node, incarnation)) = ended {
-            self.membership.on_end(node, incarnation);
+            self.hearing.membership.on_end(node, incarnation);
         }
         Ok(ended)
     }
@@ -132,12 +129,6 @@ impl Core {
         }
         let error = format!("incarnation {incarnation} of node {name} is not a member; say hello");
         Err(Refusal::new(StatusCode::CONFLICT, error))
-    }
-
-    /// Whether the sender is the node's process of this cluster that joined last.
-    fn is_present(&self, h: &Header) -> bool {
-        let member = self.control.members.get(&h.from);
-        h.cluster == self.control.cluster && member.is_some_and(|m| m.incarnation == h.incarnation)
     }
 
     fn on_report(&mut self, report: NodeReport) {
@@ -213,27 +204,9 @@ impl Core {
         }
     }
 
-    /// Records a heartbeat of a member's process.
-    fn on_heartbeat(&mut self, now: Timestamp, node: NodeId, incarnation: u32) {
-        self.membership.on_heartbeat(now, node, incarnation);
-        if self.control.is_up(node) || !self.has_heard_nodes() {
-            return;
-        }
-        let name = self.node_name(node);
-        let hear = Command::Hear {
-            node,
-            incarnation,
-            at: now,
-        };
-        match self.execute(&hear) {
-            Ok(_) => tracing::info!(node = name, incarnation, "node heard again"),
-            Err(e) => self.complain(format!("the return of node {name} is not stored: {e}")),
-        }
-    }
-
     /// Declares lost who is silent.
-    fn look(&mut self, now: Timestamp) {
-        let nodes = self.membership.lost(now, &self.control);
+    pub(crate) fn look(&mut self, now: Timestamp) {
+        let nodes = self.hearing.membership.lost(now, &self.control);
         if !self.has_heard_nodes() {
             return;
         }
@@ -416,40 +389,4 @@ async fn until_heard(shared: &Shared) -> Result<(), Refusal> {
         tokio::time::sleep(HEARD_CHECK_INTERVAL).await;
     }
     Ok(())
-}
-
-/// Receives heartbeats and notices silence.
-pub(crate) async fn hear(shared: Shared, socket: UdpSocket) {
-    let mut buffer = vec![0; 2048];
-    let mut look = tokio::time::interval(SILENCE_CHECK_INTERVAL.into());
-    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            biased;
-            // First takes what has arrived: after a pause the silence may be this process's own.
-            received = socket.recv_from(&mut buffer) => {
-                let Ok((len, _)) = received else { continue };
-                let mut core = shared.core();
-                let now = core.clock.now();
-                let decoded = heartbeat::decode(core.formats, &buffer[..len]);
-                if let Ok((h, beat)) = &decoded && h.cluster == core.control.cluster {
-                    core.on_applied(h.from, beat.plan_version_low);
-                }
-                match decoded {
-                    // A damaged incarnation must not make the real one look old.
-                    Ok((h, beat)) if core.is_present(&h) => {
-                        core.on_heartbeat(now, h.from, h.incarnation);
-                        core.on_load(now, &h, &beat);
-                        core.heartbeats.insert(h.from, beat);
-                    }
-                    _ => core.garbage += 1,
-                }
-            }
-            _ = look.tick() => {
-                let mut core = shared.core();
-                let now = core.clock.now();
-                core.look(now);
-            }
-        }
-    }
 }

@@ -9,15 +9,13 @@ use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
-use e3_control::{Command, Displaced, InstanceLoad, NodeLoad};
+use e3_control::{Command, Displaced, InstanceLoad};
 use e3_http::Refusal;
 use e3_model::api::{
     DisplacedView, OrchestratorMode, OrchestratorRequest, OrchestratorSettings, OrchestratorView,
 };
 use e3_model::plan::{NodeReport, Role, ShardCounts};
 use e3_model::{Format, ShardKey, Timestamp};
-use e3_wire::datagram::Header;
-use e3_wire::heartbeat::Heartbeat;
 use std::collections::BTreeMap;
 
 pub(crate) async fn view(State(s): State<Shared>) -> Json<OrchestratorView> {
@@ -109,17 +107,6 @@ impl Core {
         })
     }
 
-    /// Takes the load of a node from a heartbeat.
-    pub(crate) fn on_load(&mut self, now: Timestamp, header: &Header, beat: &Heartbeat) {
-        let load = NodeLoad {
-            queue_len: beat.queue_len,
-            busy_permille: beat.busy_permille,
-            port_permille: beat.port_permille,
-        };
-        let (node, incarnation) = (header.from, header.incarnation);
-        self.orchestrator.on_heartbeat(now, node, incarnation, load);
-    }
-
     /// Takes the loads of a node's instances from a report.
     pub(crate) fn on_instance_loads(&mut self, now: Timestamp, report: &NodeReport) {
         let primaries = report.instances.iter().filter(|i| i.role == Role::Primary);
@@ -134,12 +121,13 @@ impl Core {
         let datagrams = stats.datagrams_in.saturating_add(stats.datagrams_out);
         let (node, incarnation) = (report.node, report.incarnation);
         let loads = report.counts.iter().map(load);
-        self.orchestrator
-            .on_report(now, node, incarnation, datagrams, loads);
-        self.orchestrator.on_meter(now, node, self.meter(node));
+        let meter = self.meter(node);
+        let orchestrator = &mut self.hearing.orchestrator;
+        orchestrator.on_report(now, node, incarnation, datagrams, loads);
+        orchestrator.on_meter(now, node, meter);
         let ingress = stats.ingress.iter();
         let asked = ingress.map(|(app, c)| (*app, c.admitted.saturating_add(c.overloaded)));
-        self.orchestrator.on_ingress(now, node, incarnation, asked);
+        orchestrator.on_ingress(now, node, incarnation, asked);
     }
 
     /// Executes what the orchestrator decides.
@@ -147,13 +135,21 @@ impl Core {
         if self.is_broken() {
             return;
         }
-        for command in self.orchestrator.decide(now, &self.control) {
-            let Command::Orchestrate(decided) = &command else {
+        let commands = self.hearing.orchestrator.decide(now, &self.control);
+        let executed = match self.execute_each(&commands) {
+            Ok(executed) => executed,
+            Err(e) => {
+                self.complain(format!("decisions of the orchestrator are not stored: {e}"));
+                return;
+            }
+        };
+        for (command, executed) in commands.iter().zip(executed) {
+            let Command::Orchestrate(decided) = command else {
                 continue;
             };
             let node = self.node_name(decided.from);
             let to = decided.to.map(|to| self.node_name(to));
-            match self.execute(&command) {
+            match executed {
                 Ok(_) => tracing::warn!(
                     decision = decided.kind().name(),
                     instance = decided.key.map(|key| self.shard_name(key)),

@@ -18,7 +18,11 @@ use e3_power::PowerModel;
 
 pub(crate) async fn list(State(s): State<Shared>) -> Json<Vec<PowerView>> {
     let core = s.core();
-    Json(core.orchestrator.power(core.clock.now(), &core.control))
+    Json(
+        core.hearing
+            .orchestrator
+            .power(core.clock.now(), &core.control),
+    )
 }
 
 pub(crate) async fn cap(
@@ -50,7 +54,10 @@ impl Core {
         let cap = cap_w.map_or("none".into(), |w| format!("{w} W"));
         tracing::info!(domain = domain.to_string(), cap, "operator set a power cap");
         let now = self.clock.now();
-        let view = self.orchestrator.power_of(now, &self.control, &domain);
+        let view = self
+            .hearing
+            .orchestrator
+            .power_of(now, &self.control, &domain);
         view.ok_or_else(|| {
             let known = Vec::new();
             ExecuteError::Command(CommandError::NoPowerDomain { domain, known }).into()

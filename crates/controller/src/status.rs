@@ -228,7 +228,7 @@ impl Core {
         if let Some(broken) = self.broken() {
             problems.push(broken);
         }
-        if self.membership.is_deaf() {
+        if self.hearing.membership.is_deaf() {
             let text = "no node sends heartbeats: the controller may be cut off from them and makes no decisions";
             problems.push(text.into());
         }

@@ -56,7 +56,7 @@ impl Core {
         let member = self.control.members.get(&n.id);
         let incarnation = member.map_or(0, |m| m.incarnation);
         let up = self.is_heard(n.id);
-        let heartbeat = self.heartbeats.get(&n.id).filter(|_| up);
+        let heartbeat = self.hearing.last(n.id).filter(|_| up);
         let report = self.report(n.id);
         let stats = report.map(|r| r.stats.clone()).unwrap_or_default();
         let shards = self.control.apps.values().flat_map(|a| &a.plan.shards);
@@ -82,6 +82,7 @@ impl Core {
             relay: member.filter(|_| up).and_then(|m| m.relay).map(address),
             url: member.filter(|_| up).map(|m| url(m.address)),
             heard_ms_ago: self
+                .hearing
                 .membership
                 .heard(n.id, incarnation)
                 .map(|at| now.since(at).as_millis()),
@@ -95,8 +96,8 @@ impl Core {
             cpu_seconds: stats.cpu_seconds,
             resident_bytes: stats.resident_bytes,
             accelerators: stats.accelerators,
-            queue: heartbeat.map_or(0, |h| h.queue_len),
-            port_use: heartbeat.map_or(0.0, |h| f64::from(h.port_permille) / 1e3),
+            queue: heartbeat.map_or(0, |h| h.load.queue_len),
+            port_use: heartbeat.map_or(0.0, |h| f64::from(h.load.port_permille) / 1e3),
             admitted: stats.admitted,
             overloaded: stats.overloaded,
             datagrams_in: stats.datagrams_in,
@@ -128,7 +129,7 @@ impl Core {
     /// reports the whole number about once a second.
     fn applied_version(&self, node: NodeId, report: Option<&NodeReport>) -> u64 {
         let reported = report.map_or(0, |r| r.plan_version);
-        let Some(heartbeat) = self.heartbeats.get(&node) else {
+        let Some(heartbeat) = self.hearing.last(node) else {
             return reported;
         };
         let behind = (self.control.version as u32).wrapping_sub(heartbeat.plan_version_low);
@@ -221,7 +222,7 @@ impl Core {
     pub(crate) fn is_heard(&self, node: NodeId) -> bool {
         let member = self.control.members.get(&node).filter(|m| m.up);
         let now = self.clock.now();
-        member.is_some_and(|m| !self.membership.is_silent(now, node, m.incarnation))
+        member.is_some_and(|m| !self.hearing.membership.is_silent(now, node, m.incarnation))
     }
 
     /// The command that gives up the state of `app/service/shard`.

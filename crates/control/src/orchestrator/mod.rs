@@ -34,7 +34,7 @@ use crate::state::Control;
 use budget::Budget;
 use cap::Capping;
 use e3_model::orchestrator::{Cause, OrchestratorMode, OrchestratorSettings};
-use e3_model::{AppId, Nanos, NodeId, ShardKey, Timestamp, Topology};
+use e3_model::{AppId, NodeId, ShardKey, Timestamp, Topology};
 use following::{Following, Seen};
 use moving::{Moving, by_node};
 use round::Round;
@@ -112,6 +112,11 @@ impl Orchestrator {
             watch.is_queued = true;
             self.queue.push_back(node);
         }
+    }
+
+    /// The load that the last heartbeat of a node said.
+    pub(crate) fn load(&self, node: NodeId) -> Option<NodeLoad> {
+        self.nodes.get(node.index()).map(|watch| watch.load)
     }
 
     /// Takes a report: datagrams that the node has sent and received, and what its instances have done,
@@ -472,28 +477,5 @@ impl Decided {
     fn of(&mut self, instance: InstanceWatch) {
         self.key = Some(instance.key);
         self.note(CPU_PERMILLE, instance.cpu_permille);
-    }
-}
-
-impl NodeWatch {
-    /// Leaves the node alone for a while: longer each time that nothing was moved.
-    fn rest(&mut self, now: Timestamp, act: Act, s: &OrchestratorSettings) {
-        let length = |repeats| cooldown(s.node_cooldown_s, repeats, s.cooldown_s_max);
-        let last: Nanos = length(u32::from(self.repeats));
-        let is_new = now.since(self.rests_until) > last;
-        self.repeats = match act {
-            Act::Away
-            | Act::Back
-            | Act::Follow
-            | Act::Shed
-            | Act::Split
-            | Act::Merge
-            | Act::Spread => 0,
-            Act::DryRun | Act::Stuck if is_new => 0,
-            Act::DryRun | Act::Stuck => self.repeats.saturating_add(1),
-        };
-        self.rests_until = now + length(u32::from(self.repeats));
-        // What led to the decision does not count for the next one.
-        self.starved = 0;
     }
 }

@@ -4,6 +4,7 @@ use crate::limits::{
     AVERAGE_REPORTS, BUSY_PERCENT_FULL, DESTINATION_BUSY_PERCENT_MAX, EXECUTION_SAMPLES_MIN,
     LOAD_AGE_MAX, REPORT_AGE_MAX, REPORT_SPAN_MIN,
 };
+use crate::orchestration::{Act, cooldown};
 use crate::state::Control;
 use e3_model::orchestrator::{Cause, OrchestratorSettings};
 use e3_model::topology::Node;
@@ -33,8 +34,9 @@ pub struct InstanceLoad {
     pub state_bytes: u64,
 }
 
-/// A node.
+/// A node. It fills a cache line, so that a heartbeat reads one.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
 pub(super) struct NodeWatch {
     pub(super) load: NodeLoad,
     pub(super) incarnation: u32,
@@ -141,6 +143,27 @@ impl NodeWatch {
     pub(super) fn holds(&self, more_permille: u64, percent: u64) -> bool {
         let busy = u64::from(self.load.busy_permille).saturating_add(more_permille);
         busy <= u64::from(self.cores) * 10 * percent
+    }
+
+    /// Leaves the node alone for a while: longer each time that nothing was moved.
+    pub(super) fn rest(&mut self, now: Timestamp, act: Act, s: &OrchestratorSettings) {
+        let length = |repeats| cooldown(s.node_cooldown_s, repeats, s.cooldown_s_max);
+        let last: Nanos = length(u32::from(self.repeats));
+        let is_new = now.since(self.rests_until) > last;
+        self.repeats = match act {
+            Act::Away
+            | Act::Back
+            | Act::Follow
+            | Act::Shed
+            | Act::Split
+            | Act::Merge
+            | Act::Spread => 0,
+            Act::DryRun | Act::Stuck if is_new => 0,
+            Act::DryRun | Act::Stuck => self.repeats.saturating_add(1),
+        };
+        self.rests_until = now + length(u32::from(self.repeats));
+        // What led to the decision does not count for the next one.
+        self.starved = 0;
     }
 }
 

@@ -1,0 +1,120 @@
+//! What a heartbeat changes: when its node was last heard, the load that the orchestrator knows of it, and
+//! what views show. Soft state: never logged, lost with the process.
+//!
+//! A cluster of 50,000 servers sends millions of heartbeats a second. So each changes one entry in each of
+//! a few tables by node, and searches no map. Design: docs/design/023.
+
+use crate::membership::{Membership, Sender};
+use crate::orchestrator::{NodeLoad, Orchestrator};
+use crate::state::Control;
+use e3_model::{NodeId, Timestamp};
+
+/// A heartbeat as it is on the wire, whoever has sent it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pulse {
+    /// Cluster that the sender says it belongs to.
+    pub cluster: u64,
+    /// Sending node.
+    pub node: NodeId,
+    /// Its process.
+    pub incarnation: u32,
+    /// Its load.
+    pub load: NodeLoad,
+    /// Low half of the version of the plan that it has applied.
+    pub plan_version_low: u32,
+}
+
+/// What the last heartbeat of a node said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LastPulse {
+    /// Its load.
+    pub load: NodeLoad,
+    /// Low half of the version of the plan that it had applied.
+    pub plan_version_low: u32,
+}
+
+/// What a heartbeat shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Heard {
+    /// Whose it is.
+    pub sender: Sender,
+    /// The version that a node of the cluster has applied, if the state is older: decisions are missing.
+    pub missing: Option<u64>,
+}
+
+/// What is known from heartbeats.
+#[derive(Debug)]
+pub struct Hearing {
+    /// Who has sent heartbeats lately.
+    pub membership: Membership,
+    /// The load of nodes.
+    pub orchestrator: Orchestrator,
+}
+
+impl Hearing {
+    /// No heartbeat has come yet.
+    pub fn new(membership: Membership, orchestrator: Orchestrator) -> Hearing {
+        Hearing {
+            membership,
+            orchestrator,
+        }
+    }
+
+    /// Takes heartbeats that have arrived together; gives what each shows, in their order. One that no present
+    /// process of a member has sent changes nothing: a damaged incarnation must not make the real one look
+    /// old.
+    ///
+    /// The nodes' entries are rarely in the processor's caches. So all heartbeats pass one table after the
+    /// other, and the processor waits for many entries at once.
+    pub fn on_pulses(
+        &mut self,
+        now: Timestamp,
+        control: &Control,
+        pulses: &[Pulse],
+        heard: &mut Vec<Heard>,
+    ) {
+        self.membership.note_members(control);
+        heard.clear();
+        heard.extend(pulses.iter().map(|p| self.heard(control, p)));
+        let members = || {
+            let all = pulses.iter().zip(&*heard);
+            all.filter(|(_, h)| h.sender != Sender::Stranger)
+                .map(|(p, _)| p)
+        };
+        for p in members() {
+            self.membership.on_heartbeat(now, p.node, p.incarnation);
+            self.membership.on_applied(p.node, p.plan_version_low);
+        }
+        for p in members() {
+            self.orchestrator
+                .on_heartbeat(now, p.node, p.incarnation, p.load);
+        }
+    }
+
+    /// What a heartbeat shows.
+    fn heard(&self, control: &Control, pulse: &Pulse) -> Heard {
+        if pulse.cluster != control.cluster {
+            return Heard {
+                sender: Sender::Stranger,
+                missing: None,
+            };
+        }
+        Heard {
+            sender: self.membership.sender(pulse.node, pulse.incarnation),
+            missing: control.missing_version(pulse.plan_version_low),
+        }
+    }
+
+    /// The last heartbeat of a node.
+    pub fn last(&self, node: NodeId) -> Option<LastPulse> {
+        Some(LastPulse {
+            plan_version_low: self.membership.applied_low(node)?,
+            load: self.orchestrator.load(node)?,
+        })
+    }
+
+    /// Forgets the last heartbeat of a node's process that is gone.
+    pub fn forget(&mut self, node: NodeId) {
+        self.membership.forget_applied(node);
+    }
+}

@@ -1,0 +1,131 @@
+//! Receives heartbeats: decodes them and passes them to [`e3_control::Hearing`].
+
+use crate::core::Core;
+use crate::limits::{HEARTBEAT_LEN_MAX, HEARTBEATS_TOGETHER_MAX};
+use crate::shared::Shared;
+use e3_control::{Command, NodeLoad, Pulse, Sender};
+use e3_model::timing::SILENCE_CHECK_INTERVAL;
+use e3_model::{NodeId, Timestamp};
+use e3_wire::datagram::Header;
+use e3_wire::heartbeat::{self, Heartbeat};
+use tokio::net::UdpSocket;
+
+impl Core {
+    /// Takes datagrams that have arrived where heartbeats do.
+    fn on_datagrams<'a>(&mut self, now: Timestamp, datagrams: impl Iterator<Item = &'a [u8]>) {
+        let mut pulses = Vec::with_capacity(HEARTBEATS_TOGETHER_MAX);
+        for datagram in datagrams {
+            match heartbeat::decode(self.formats, datagram) {
+                Ok((header, beat)) => pulses.push(pulse(&header, &beat)),
+                Err(_) => self.garbage += 1,
+            }
+        }
+        let mut heard = Vec::with_capacity(pulses.len());
+        self.hearing
+            .on_pulses(now, &self.control, &pulses, &mut heard);
+        for (pulse, heard) in pulses.iter().zip(&heard) {
+            if let Some(applied) = heard.missing {
+                self.on_missing(pulse.node, applied);
+            }
+            match heard.sender {
+                Sender::Present => {}
+                Sender::Silent => self.on_return(now, pulse.node, pulse.incarnation),
+                Sender::Stranger => self.garbage += 1,
+            }
+        }
+    }
+
+    /// A member that counts as silent is heard.
+    fn on_return(&mut self, now: Timestamp, node: NodeId, incarnation: u32) {
+        // An earlier heartbeat may have shown it.
+        if self.control.is_up(node) || !self.has_heard_nodes() {
+            return;
+        }
+        let name = self.node_name(node);
+        let hear = Command::Hear {
+            node,
+            incarnation,
+            at: now,
+        };
+        match self.execute(&hear) {
+            Ok(_) => tracing::info!(node = name, incarnation, "node heard again"),
+            Err(e) => self.complain(format!("the return of node {name} is not stored: {e}")),
+        }
+    }
+}
+
+fn pulse(header: &Header, beat: &Heartbeat) -> Pulse {
+    Pulse {
+        cluster: header.cluster,
+        node: header.from,
+        incarnation: header.incarnation,
+        load: NodeLoad {
+            queue_len: beat.queue_len,
+            busy_permille: beat.busy_permille,
+            port_permille: beat.port_permille,
+        },
+        plan_version_low: beat.plan_version_low,
+    }
+}
+
+/// Receives heartbeats and notices silence. All heartbeats that wait, up to a bound, are taken together:
+/// the state is locked and the clock read once for them.
+pub(crate) async fn hear(shared: Shared, socket: UdpSocket) {
+    let mut datagrams = Datagrams::default();
+    let mut look = tokio::time::interval(SILENCE_CHECK_INTERVAL.into());
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            // First takes what has arrived: after a pause the silence may be this process's own.
+            received = socket.readable() => {
+                if received.is_err() {
+                    continue;
+                }
+                datagrams.receive(&socket);
+                let mut core = shared.core();
+                let now = core.clock.now();
+                core.on_datagrams(now, datagrams.all());
+            }
+            _ = look.tick() => {
+                let mut core = shared.core();
+                let now = core.clock.now();
+                core.look(now);
+            }
+        }
+    }
+}
+
+/// Datagrams that are taken together.
+struct Datagrams {
+    buffers: Vec<[u8; HEARTBEAT_LEN_MAX]>,
+    lens: Vec<usize>,
+}
+
+impl Default for Datagrams {
+    fn default() -> Datagrams {
+        Datagrams {
+            buffers: vec![[0; HEARTBEAT_LEN_MAX]; HEARTBEATS_TOGETHER_MAX],
+            lens: Vec::with_capacity(HEARTBEATS_TOGETHER_MAX),
+        }
+    }
+}
+
+impl Datagrams {
+    /// Takes those that have arrived, in place of those before.
+    fn receive(&mut self, socket: &UdpSocket) {
+        self.lens.clear();
+        for buffer in &mut self.buffers {
+            match socket.try_recv(buffer) {
+                Ok(len) => self.lens.push(len),
+                // None is left, or the system reports an error of a datagram that was sent.
+                Err(_) => break,
+            }
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &[u8]> {
+        let all = self.buffers.iter().zip(&self.lens);
+        all.map(|(buffer, len)| &buffer[..*len])
+    }
+}
