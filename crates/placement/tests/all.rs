@@ -1,6 +1,7 @@
 //! All integration tests of the crate in one program: each program links the whole crate again.
 
 mod admit;
+mod annealing;
 mod budget;
 mod common;
 mod constraints;

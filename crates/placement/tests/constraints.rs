@@ -237,10 +237,7 @@ fn annealing_keeps_power_budgets() {
     let request = Request::new(&app, &BTreeMap::new());
     for seed in 0..20 {
         let mut cluster = Cluster::new(&topology);
-        let placer = Annealing {
-            seed,
-            ..Annealing::default()
-        };
+        let placer = Annealing { seed };
         let placed = admit(&placer, &request, &mut cluster, false);
         assert!(placed.is_ok(), "seed {seed}: {}", placed.unwrap_err());
     }
