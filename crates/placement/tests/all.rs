@@ -3,6 +3,7 @@
 mod admit;
 mod annealing;
 mod budget;
+mod by_hand;
 mod common;
 mod constraints;
 mod follow;
