@@ -5,7 +5,7 @@
 //! limit. Servers that run nothing sleep.
 //!
 //! 1. *Servers.* Those that are awake come first, the most free ones before the others; with replicas
-//!    and several racks, two racks in turn.
+//!    and several racks, as many racks in turn as a shard has replicas.
 //! 2. *Kinds.* By comparative advantage: services in the order of their core time on a SmartNIC
 //!    against that on a host. A prefix of this order goes to SmartNICs, the rest to hosts; the split
 //!    that needs the fewest joules wins. A kind that cannot hold the latency objective is not used.
@@ -13,6 +13,9 @@
 //! 3. *How many servers.* The fewest whose energy is within [`CONSOLIDATION`] of the best.
 //! 4. *Descent.* Single changes are made as long as they save energy.
 //! 5. *Shards.* Primaries near their parents' shards as far as the counts allow; replicas apart.
+//!
+//! With several racks a rack gets no more instances of a service than allow that the replicas of each shard are in
+//! different racks. If there is no such placement, racks do not count.
 //!
 //! If the reservations at the load of the manifest leave no such placement, the application is placed as
 //! `hcm-kind` does, which looks at all nodes and exceeds them as little as it can.
@@ -43,7 +46,9 @@ const PATIENCE: usize = 3;
 pub(crate) fn place(request: &Request<'_>, cluster: &mut Cluster) -> Result<Placement, PlaceError> {
     let servers = candidates::servers(request, cluster);
     let model = Model::new(request, cluster, &servers, Reserved::All);
-    let placement = best(&model).and_then(|layout| {
+    let in_racks = cluster.racks() > 1;
+    let layout = (in_racks.then(|| best(&model, true)).flatten()).or_else(|| best(&model, false));
+    let placement = layout.and_then(|layout| {
         let costs = |part, role| considered(request, &layout, part, role);
         let (counts, rule) = (&layout.counts, Rule::FewestJoules);
         shards::reserve(request, cluster, &model, counts, rule, costs)
@@ -55,13 +60,13 @@ pub(crate) fn place(request: &Request<'_>, cluster: &mut Cluster) -> Result<Plac
 }
 
 /// The layout that is descended from, and its descent.
-fn best(model: &Model) -> Option<Layout<'_>> {
+fn best(model: &Model, in_racks: bool) -> Option<Layout<'_>> {
     let needed = model.parts.iter().map(|p| p.replicas).max().unwrap_or(1);
     let mut tried: Vec<(f64, Layout<'_>)> = Vec::new();
     let mut lowest = f64::INFINITY;
     let mut since = 0;
     for servers in needed..=model.servers.len() {
-        let Some((joules, layout)) = best_split(model, servers) else {
+        let Some((joules, layout)) = best_split(model, servers, in_racks) else {
             continue;
         };
         tried.push((joules, layout));
@@ -78,7 +83,7 @@ fn best(model: &Model) -> Option<Layout<'_>> {
 }
 
 /// The best of the balanced layouts on so many servers, one for each split of the services.
-fn best_split(model: &Model, servers: usize) -> Option<(f64, Layout<'_>)> {
+fn best_split(model: &Model, servers: usize, in_racks: bool) -> Option<(f64, Layout<'_>)> {
     let mut order: Vec<usize> = (0..model.parts.len()).collect();
     order.sort_by(|a, b| {
         let advantage = |i: &usize| model.parts[*i].advantage().unwrap_or(f64::INFINITY);
@@ -94,7 +99,7 @@ fn best_split(model: &Model, servers: usize) -> Option<(f64, Layout<'_>)> {
             by_part[*part] = left.min(*shards);
             left -= by_part[*part];
         }
-        let Some(layout) = Layout::balanced(model, servers, &by_part) else {
+        let Some(layout) = Layout::balanced(model, servers, &by_part, in_racks) else {
             continue;
         };
         let Some(knee) = layout.knee() else { continue };
