@@ -13,3 +13,4 @@ mod linear;
 mod loss;
 mod properties;
 mod quality;
+mod traffic;
