@@ -28,16 +28,13 @@ pub(crate) fn servers(request: &Request<'_>, cluster: &Cluster) -> Vec<usize> {
     }
     ranked.sort_unstable_by(by_rank);
     let ranked: Vec<usize> = ranked.into_iter().map(|(_, _, index)| index).collect();
-    let has_replicas = request
-        .services()
-        .any(|s| request.app.service(s).replicas > 1);
-    let mut servers = if has_replicas && cluster.racks() > 1 {
-        two_racks_in_turn(cluster, &ranked)
+    let replicas = request.services().map(|s| request.app.service(s).replicas);
+    let needed = usize::from(replicas.max().unwrap_or(1));
+    let mut servers = if needed > 1 && cluster.racks() > 1 {
+        racks_in_turn(cluster, &ranked, needed)
     } else {
         ranked
     };
-    let replicas = request.services().map(|s| request.app.service(s).replicas);
-    let needed = usize::from(replicas.max().unwrap_or(1));
     let pinned = request
         .services()
         .filter_map(|s| pinned_server(request, cluster, s));
@@ -86,26 +83,24 @@ fn pinned_server(request: &Request<'_>, cluster: &Cluster, service: ServiceId) -
     }
 }
 
-/// The first server, the next one in another rack, and so on with these two racks; then the rest.
-fn two_racks_in_turn(cluster: &Cluster, ranked: &[usize]) -> Vec<usize> {
-    let rack = |server: &usize| cluster.node(cluster.servers()[*server][0]).rack;
-    let Some(one) = ranked.first().map(rack) else {
-        return Vec::new();
-    };
-    let Some(other) = ranked.iter().map(rack).find(|r| *r != one) else {
-        return ranked.to_vec();
-    };
-    let of = |wanted: usize| ranked.iter().copied().filter(move |s| rack(s) == wanted);
-    let (mut ones, mut others) = (of(one), of(other));
-    let mut servers = Vec::new();
-    loop {
-        let pair = [ones.next(), others.next()];
-        if pair == [None, None] {
-            break;
+/// As many racks in turn, a server of each, as a shard has replicas; then the rest.
+fn racks_in_turn(cluster: &Cluster, ranked: &[usize], replicas: usize) -> Vec<usize> {
+    let rack = |server: usize| cluster.node(cluster.servers()[server][0]).rack;
+    let mut racks: Vec<(usize, Vec<usize>)> = Vec::new();
+    let mut rest = Vec::new();
+    for server in ranked {
+        let of = rack(*server);
+        match racks.iter().position(|(known, _)| *known == of) {
+            Some(at) => racks[at].1.push(*server),
+            None if racks.len() < replicas => racks.push((of, vec![*server])),
+            None => rest.push(*server),
         }
-        servers.extend(pair.into_iter().flatten());
     }
-    let rest = ranked.iter().copied();
-    servers.extend(rest.filter(|s| rack(s) != one && rack(s) != other));
-    servers
+    let most = racks.iter().map(|(_, servers)| servers.len()).max();
+    let turns = (0..most.unwrap_or(0)).flat_map(|turn| {
+        racks
+            .iter()
+            .filter_map(move |(_, servers)| servers.get(turn))
+    });
+    turns.chain(&rest).copied().collect()
 }

@@ -5,7 +5,7 @@
 //! carries its reasons. Placers are chosen by name. [`pick_primary`], [`pick_backup`] and [`fits`]
 //! answer the same questions for one instance of a running application.
 //!
-//! Nothing here reads a clock or draws a random number: the same input gives the same output.
+//! Nothing here reads a clock, and random numbers come from a seed: the same input gives the same output.
 
 mod admit;
 mod annealing;
@@ -39,7 +39,6 @@ mod shards;
 mod spread;
 
 pub use admit::{AdmitError, Shortage, accept, admit};
-pub use annealing::Cooling;
 pub use assignment::given;
 pub use better::{better_backup, better_primary};
 pub use budget::{BudgetError, CapError, check_budgets, check_caps, idle_w};

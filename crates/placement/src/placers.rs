@@ -1,13 +1,14 @@
 //! The placers by name.
 
-use crate::annealing::{self, Cooling};
+use crate::annealing::{self, Current};
 use crate::cluster::Cluster;
-use crate::decision::{PlaceError, Placement};
+use crate::decision::{InstanceKey, PlaceError, Placement};
 use crate::find::Linear;
 use crate::fit::Kinds;
 use crate::request::Request;
 use crate::search::{KIND_FIRST, PRINTED, Variant};
 use crate::{Placer, hcm, joules, nicfirst, spread};
+use e3_model::NodeId;
 use e3_random::Random;
 
 /// The placer that is used where none is named.
@@ -58,8 +59,6 @@ pub struct Joules;
 /// Simulated annealing as in Service Fabric: spreads load, ignores topology and energy.
 #[derive(Clone, Copy, Debug)]
 pub struct Annealing {
-    /// How fast it cools.
-    pub cooling: Cooling,
     /// Of the random numbers.
     pub seed: u64,
 }
@@ -118,24 +117,42 @@ impl Placer for Joules {
 
 impl Default for Annealing {
     fn default() -> Annealing {
-        Annealing {
-            cooling: Cooling::Fast,
-            seed: 1,
-        }
+        Annealing { seed: 1 }
     }
 }
 
 impl Annealing {
-    /// Places as long as `more` says that there is time.
+    /// Places a new application, as long as `more` says that there is time. It cools fast.
     pub fn place_within(
         &self,
         request: &Request<'_>,
         cluster: &mut Cluster,
         more: &mut dyn FnMut() -> bool,
     ) -> Result<Placement, PlaceError> {
+        self.search(request, cluster, None, more)
+    }
+
+    /// Balances an application that runs, as long as `more` says that there is time. `current` says where its
+    /// instances are; the cluster is without them. It cools slowly, and an instance that moves adds to the cost.
+    pub fn balance_within(
+        &self,
+        request: &Request<'_>,
+        cluster: &mut Cluster,
+        current: &dyn Fn(InstanceKey) -> Option<NodeId>,
+        more: &mut dyn FnMut() -> bool,
+    ) -> Result<Placement, PlaceError> {
+        self.search(request, cluster, Some(current), more)
+    }
+
+    fn search(
+        &self,
+        request: &Request<'_>,
+        cluster: &mut Cluster,
+        current: Option<Current<'_>>,
+        more: &mut dyn FnMut() -> bool,
+    ) -> Result<Placement, PlaceError> {
         let mut random = Random::new(self.seed);
-        cluster
-            .attempt(|cluster| annealing::place(request, cluster, self.cooling, &mut random, more))
+        cluster.attempt(|cluster| annealing::place(request, cluster, current, &mut random, more))
     }
 }
 

@@ -1,7 +1,9 @@
 //! All integration tests of the crate in one program: each program links the whole crate again.
 
 mod admit;
+mod annealing;
 mod budget;
+mod by_hand;
 mod common;
 mod constraints;
 mod follow;
@@ -12,3 +14,4 @@ mod loss;
 mod objective;
 mod properties;
 mod quality;
+mod traffic;

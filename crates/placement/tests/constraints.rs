@@ -9,6 +9,7 @@ use e3_placement::{
     AdmitError, Annealing, Cluster, InstanceKey, PLACERS, Placement, Request, admit, by_name,
     carried, ilp, with_possible_replicas,
 };
+use e3_testkit::{Random, seeds};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Racks of servers with a host and a SmartNIC each; `host` and `nic` say what these have beside a name.
@@ -176,8 +177,8 @@ fn sharing(cluster: &Cluster, placement: &Placement, shards: u16) -> usize {
 
 #[test]
 fn every_placer_puts_replicas_into_different_racks() {
-    for (racks, replicas) in [(2, 2), (3, 3), (3, 2)] {
-        let topology = cluster(racks, 3, HOST, NIC);
+    for (racks, servers, replicas) in [(2, 3, 2), (3, 3, 3), (3, 3, 2), (4, 2, 3), (3, 1, 3)] {
+        let topology = cluster(racks, servers, HOST, NIC);
         let app = service(&format!(
             "shards: 8, replicas: {replicas}, resources: {{cpu: 0.5, memory: 64Mi}}"
         ));
@@ -190,12 +191,65 @@ fn every_placer_puts_replicas_into_different_racks() {
                 "{name}: {sharing} of {} replicas share a rack ({racks} racks)",
                 8 * replicas
             );
-            // `joules` looks at two racks in turn.
-            if name != "joules" || replicas == 2 {
-                assert_eq!(sharing, 0, "{name}, {racks} racks, {replicas} replicas");
-            }
+            assert_eq!(sharing, 0, "{name}, {racks} racks, {replicas} replicas");
         }
     }
+}
+
+#[test]
+fn joules_uses_different_racks_wherever_there_is_room() {
+    let mut replicas_in_all = 0;
+    for seed in seeds(150) {
+        let mut random = Random::new(seed);
+        let (racks, shards) = (2 + random.below(3), 1 + random.below(60));
+        let replicas = 2 + random.below(racks.min(3) - 1);
+        let servers = 2 + random.index(4);
+        // All racks but the first have so many servers.
+        let mut text =
+            serde_json::to_value(cluster(racks as usize, servers, HOST, NIC).spec).unwrap();
+        let first = text["racks"][0]["servers"].as_array_mut().unwrap();
+        first.truncate(1 + random.index(servers));
+        let topology = Topology::new("t".into(), serde_json::from_value(text).unwrap());
+        let app = service(&format!(
+            "shards: {shards}, replicas: {replicas}, resources: {{cpu: 1, memory: 8Mi}}"
+        ));
+        let request = Request::new(&app, &BTreeMap::new());
+        let mut cluster = Cluster::new(&topology);
+        let placed = place("joules", &request, &mut cluster).unwrap();
+        let sharing = sharing(&cluster, &placed, shards as u16);
+        let case = format!("seed {seed}: {racks} racks, {servers} servers, {shards} x {replicas}");
+        assert_eq!(sharing, 0, "{case}");
+        assert!(
+            !placed.decisions[0].considered.is_empty(),
+            "{case}: by its own search"
+        );
+        replicas_in_all += placed.decisions.len();
+    }
+    assert!(replicas_in_all > 1000);
+}
+
+#[test]
+fn joules_puts_replicas_into_one_rack_rather_than_none() {
+    // The second rack holds one shard's backup only.
+    let mut text = serde_json::to_value(cluster(2, 2, HOST, NIC).spec).unwrap();
+    for (server, node) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let memory = if (server, node) == (0, 0) {
+            "64Mi"
+        } else {
+            "1Mi"
+        };
+        text["racks"][1]["servers"][server]["nodes"][node]["memory"] = serde_json::json!(memory);
+    }
+    let topology = Topology::new("t".into(), serde_json::from_value(text).unwrap());
+    let app = service("shards: 4, replicas: 2, resources: {cpu: 0.5, memory: 64Mi}");
+    let request = Request::new(&app, &BTreeMap::new());
+    let mut cluster = Cluster::new(&topology);
+    let placed = place("joules", &request, &mut cluster).unwrap();
+    assert!(
+        !placed.decisions[0].considered.is_empty(),
+        "by its own search"
+    );
+    assert!(sharing(&cluster, &placed, 4) >= 3);
 }
 
 #[test]
@@ -237,10 +291,7 @@ fn annealing_keeps_power_budgets() {
     let request = Request::new(&app, &BTreeMap::new());
     for seed in 0..20 {
         let mut cluster = Cluster::new(&topology);
-        let placer = Annealing {
-            seed,
-            ..Annealing::default()
-        };
+        let placer = Annealing { seed };
         let placed = admit(&placer, &request, &mut cluster, false);
         assert!(placed.is_ok(), "seed {seed}: {}", placed.unwrap_err());
     }

@@ -1,6 +1,8 @@
 //! Rules that hold on any cluster for any application; the seed of a failure is printed.
 
 use crate::common::{application, topology};
+use e3_model::NodeKind;
+use e3_model::application::Pin;
 use e3_placement::{Cluster, PlaceError, Request, Rule, by_name};
 use e3_testkit::{Random, seeds};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 fn rules_hold_for_any_cluster_and_application() {
     let mut placed = 0;
     let mut flagged = 0;
+    let mut pinned = 0;
     for seed in seeds(500) {
         let mut random = Random::new(seed);
         let (topology, app) = (topology(&mut random), application(&mut random));
@@ -67,6 +70,14 @@ fn rules_hold_for_any_cluster_and_application() {
                 assert!(is_within || exceeded, "{at:?}");
                 let required = app.service(d.key.service).accelerators_required();
                 assert!(full.accelerators.include(required), "{at:?}");
+                match &app.service(d.key.service).pin {
+                    // As if there were no SmartNICs: pins to them do not count.
+                    _ if name == "hosts-only" => assert_eq!(full.kind, NodeKind::Host, "{at:?}"),
+                    Some(Pin::Kind(kind)) => assert_eq!(full.kind, *kind, "{at:?}"),
+                    Some(Pin::Node(name)) => assert_eq!(full.name, *name, "{at:?}"),
+                    None => {}
+                }
+                pinned += usize::from(app.service(d.key.service).pin.is_some());
                 let replicas = placement.replicas(d.key.service, d.key.shard);
                 let servers: BTreeSet<_> = replicas.iter().map(|n| empty.node(*n).server).collect();
                 assert_eq!(servers.len(), replicas.len(), "{at:?}");
@@ -75,7 +86,7 @@ fn rules_hold_for_any_cluster_and_application() {
         }
     }
     assert!(
-        placed > 300 && flagged > 20,
-        "{placed} placed, {flagged} flagged: too few to tell"
+        placed > 300 && flagged > 20 && pinned > 1000,
+        "{placed} placed, {flagged} flagged, {pinned} pinned: too few to tell"
     );
 }

@@ -3,7 +3,7 @@
 
 use crate::index::Free;
 use crate::limits::ROUNDING;
-use crate::model::{Counts, Knee, Model};
+use crate::model::{Counts, Knee, Model, Part, Server};
 use crate::request::shift_bytes;
 use e3_model::NodeKind;
 use e3_model::plan::Role;
@@ -23,7 +23,54 @@ pub(super) struct Layout<'a> {
     core_s: Vec<f64>,
     /// Instances of a part on a server.
     on_server: Vec<u16>,
+    racks: Option<Racks>,
     power: Option<PowerLeft>,
+}
+
+/// Where a layout may have its instances.
+#[derive(Clone, Copy)]
+pub(super) struct Within {
+    /// On the first servers, so many.
+    pub(super) servers: usize,
+    /// Primaries on so many of them.
+    pub(super) primaries: usize,
+    /// No more in a rack than allow that replicas are in different ones.
+    pub(super) in_racks: bool,
+}
+
+/// How instances are spread over racks.
+#[derive(Clone)]
+struct Racks {
+    /// By server: its rack among those of the model.
+    of_server: Vec<usize>,
+    count: usize,
+    /// Instances of a part in a rack.
+    instances: Vec<u16>,
+}
+
+impl Racks {
+    fn new(model: &Model) -> Racks {
+        let mut known: Vec<usize> = model.servers.iter().map(|s| s.rack).collect();
+        known.sort_unstable();
+        known.dedup();
+        let rack = |s: &Server| known.partition_point(|rack| *rack < s.rack);
+        Racks {
+            of_server: model.servers.iter().map(rack).collect(),
+            count: known.len(),
+            instances: vec![0; model.parts.len() * known.len()],
+        }
+    }
+
+    fn place(&self, part: usize, server: usize) -> usize {
+        part * self.count + self.of_server[server]
+    }
+
+    /// Whether a rack may hold one more instance. If each rack holds at most as many as there are shards, all
+    /// replicas of each shard can be in different racks; with fewer racks than replicas, in all of them.
+    fn has_room(&self, part: usize, p: &Part, server: usize) -> bool {
+        let most = p.shards * p.replicas.div_ceil(self.count);
+        p.replicas == 1 || usize::from(self.instances[self.place(part, server)]) < most
+    }
 }
 
 /// What the power budgets leave.
@@ -61,6 +108,7 @@ impl<'a> Layout<'a> {
             cores: vec![0.0; model.sites.len()],
             core_s: vec![0.0; model.sites.len()],
             on_server: vec![0; model.parts.len() * model.servers.len()],
+            racks: None,
             power: PowerLeft::new(model),
             model,
         }
@@ -88,6 +136,7 @@ impl<'a> Layout<'a> {
             && self.is_powered(work.demand.cpu_cores, site)
             && (p.replicas == 1
                 || usize::from(self.on_server[self.place_on_server(part, site)]) < p.shards)
+            && (self.racks.as_ref()).is_none_or(|racks| racks.has_room(part, p, s.server))
     }
 
     /// Watts that so many more or fewer reserved cores change on a site, and whether that wakes its server
@@ -120,6 +169,10 @@ impl<'a> Layout<'a> {
         self.counts.of_mut(part, role)[site] += 1;
         let place = self.place_on_server(part, site);
         self.on_server[place] += 1;
+        if let Some(racks) = &mut self.racks {
+            let place = racks.place(part, self.model.sites[site].server);
+            racks.instances[place] += 1;
+        }
     }
 
     pub(super) fn remove(&mut self, part: usize, role: Role, site: usize) {
@@ -127,6 +180,10 @@ impl<'a> Layout<'a> {
         self.counts.of_mut(part, role)[site] -= 1;
         let place = self.place_on_server(part, site);
         self.on_server[place] -= 1;
+        if let Some(racks) = &mut self.racks {
+            let place = racks.place(part, self.model.sites[site].server);
+            racks.instances[place] -= 1;
+        }
     }
 
     fn change(&mut self, part: usize, role: Role, site: usize, sign: f64) {
@@ -191,14 +248,15 @@ impl<'a> Layout<'a> {
     }
 
     /// All instances, each on the site with the lowest use: of each service so many primaries on
-    /// SmartNICs as `on_smartnics` says, or on the other kind where there is no room. All primaries are on
-    /// the first `primaries` servers. None if some instance fits nowhere.
+    /// SmartNICs as `on_smartnics` says, or on the other kind where there is no room. None if some instance
+    /// fits nowhere.
     pub(super) fn balanced(
         model: &'a Model,
-        (servers, primaries): (usize, usize),
+        within: Within,
         on_smartnics: &[usize],
     ) -> Option<Layout<'a>> {
-        let mut layout = Layout::new(model, servers);
+        let mut layout = Layout::new(model, within.servers);
+        layout.racks = within.in_racks.then(|| Racks::new(model));
         let mut order: Vec<usize> = (0..model.parts.len()).collect();
         order.sort_by(|a, b| {
             let weight = |i: &usize| model.parts[*i].weight() / model.parts[*i].shards as f64;
@@ -211,7 +269,7 @@ impl<'a> Layout<'a> {
                 } else {
                     NodeKind::Host
                 };
-                let is_there = |site: usize| model.sites[site].server < primaries;
+                let is_there = |site: usize| model.sites[site].server < within.primaries;
                 let is_kind = |site: usize| is_there(site) && model.sites[site].kind == kind;
                 let choice = layout
                     .least_used(*part, Role::Primary, is_kind)

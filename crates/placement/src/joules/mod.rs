@@ -5,7 +5,7 @@
 //! limit. Servers that run nothing sleep.
 //!
 //! 1. *Servers.* Those that are awake come first, the most free ones before the others; with replicas
-//!    and several racks, two racks in turn.
+//!    and several racks, as many racks in turn as a shard has replicas.
 //! 2. *Kinds.* By comparative advantage: services in the order of their core time on a SmartNIC
 //!    against that on a host. A prefix of this order goes to SmartNICs, the rest to hosts; the split
 //!    that needs the fewest joules wins, of those that hold the latency objective. A kind on which a service
@@ -15,6 +15,9 @@
 //! 4. *Descent.* Single changes are made as long as they save energy, or bring a path that is too long
 //!    closer to the objective.
 //! 5. *Shards.* Primaries near their parents' shards as far as the counts allow; replicas apart.
+//!
+//! With several racks a rack gets no more instances of a service than allow that the replicas of each shard are in
+//! different racks. If there is no such placement, racks do not count.
 //!
 //! If the reservations at the load of the manifest leave no such placement, the application is placed as
 //! `hcm-kind` does, which looks at all nodes and exceeds them as little as it can.
@@ -32,7 +35,7 @@ use crate::request::Request;
 use crate::search::KIND_FIRST;
 use crate::{hcm, shards};
 use e3_model::plan::Role;
-use layout::Layout;
+use layout::{Layout, Within};
 
 pub use follow::{Carried, Following, Move, Offered, carried, follow};
 
@@ -45,7 +48,9 @@ const PATIENCE: usize = 3;
 pub(crate) fn place(request: &Request<'_>, cluster: &mut Cluster) -> Result<Placement, PlaceError> {
     let servers = candidates::servers(request, cluster);
     let model = Model::new(request, cluster, &servers, Reserved::All);
-    let placement = best(&model).and_then(|layout| {
+    let in_racks = cluster.racks() > 1;
+    let layout = (in_racks.then(|| best(&model, true)).flatten()).or_else(|| best(&model, false));
+    let placement = layout.and_then(|layout| {
         let costs = |part, role| considered(request, &layout, part, role);
         let (counts, rule) = (&layout.counts, Rule::FewestJoules);
         shards::reserve(request, cluster, &model, counts, rule, costs)
@@ -57,13 +62,18 @@ pub(crate) fn place(request: &Request<'_>, cluster: &mut Cluster) -> Result<Plac
 }
 
 /// The layout that is descended from, and its descent.
-fn best(model: &Model) -> Option<Layout<'_>> {
+fn best(model: &Model, in_racks: bool) -> Option<Layout<'_>> {
     let needed = model.parts.iter().map(|p| p.replicas).max().unwrap_or(1);
     let mut tried: Vec<(Knee, Layout<'_>)> = Vec::new();
     let mut best: Option<Knee> = None;
     let mut since = 0;
     for servers in needed..=model.servers.len() {
-        let Some((knee, layout)) = on_servers(model, servers) else {
+        let within = Within {
+            servers,
+            primaries: servers,
+            in_racks,
+        };
+        let Some((knee, layout)) = on_servers(model, within) else {
             continue;
         };
         tried.push((knee, layout));
@@ -85,13 +95,19 @@ fn best(model: &Model) -> Option<Layout<'_>> {
 
 /// The best layout on so many servers. If its paths are too long, the primaries are gathered on fewer of them,
 /// where messages have no way to go.
-fn on_servers(model: &Model, servers: usize) -> Option<(Knee, Layout<'_>)> {
-    let mut best = best_split(model, (servers, servers))?;
-    for primaries in (1..servers).rev() {
+fn on_servers(model: &Model, within: Within) -> Option<(Knee, Layout<'_>)> {
+    let mut best = best_split(model, within)?;
+    for primaries in (1..within.servers).rev() {
         if best.0.late_us == 0.0 {
             break;
         }
-        let gathered = best_split(model, (servers, primaries));
+        let gathered = best_split(
+            model,
+            Within {
+                primaries,
+                ..within
+            },
+        );
         best = gathered
             .filter(|(knee, _)| knee.is_better(&best.0, 0.0))
             .unwrap_or(best);
@@ -99,9 +115,8 @@ fn on_servers(model: &Model, servers: usize) -> Option<(Knee, Layout<'_>)> {
     Some(best)
 }
 
-/// The best of the balanced layouts on so many servers, and with primaries on so many of them, one for each
-/// split of the services.
-fn best_split(model: &Model, servers: (usize, usize)) -> Option<(Knee, Layout<'_>)> {
+/// The best of the balanced layouts, one for each split of the services.
+fn best_split(model: &Model, within: Within) -> Option<(Knee, Layout<'_>)> {
     let mut order: Vec<usize> = (0..model.parts.len()).collect();
     order.sort_by(|a, b| {
         let advantage = |i: &usize| model.parts[*i].advantage().unwrap_or(f64::INFINITY);
@@ -117,7 +132,7 @@ fn best_split(model: &Model, servers: (usize, usize)) -> Option<(Knee, Layout<'_
             by_part[*part] = left.min(*shards);
             left -= by_part[*part];
         }
-        let Some(layout) = Layout::balanced(model, servers, &by_part) else {
+        let Some(layout) = Layout::balanced(model, within, &by_part) else {
             continue;
         };
         let Some(knee) = layout.knee() else { continue };

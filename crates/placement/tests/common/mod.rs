@@ -56,11 +56,16 @@ pub fn application(random: &mut Random) -> Application {
     let mut text = "apiVersion: e3.dev/v1alpha1\nkind: Application\nmetadata: {name: any}\nspec:\n  objective: {latency: 5ms}\n  ingress: s0\n  services:\n".to_string();
     let services = 1 + random.below(5);
     for s in 0..services {
-        let (shards, replicas) = (1 + random.below(8), 1 + random.below(3));
+        let (mut shards, mut replicas) = (1 + random.below(8), 1 + random.below(3));
         let (cpu, memory) = (1 + random.below(20), 8 << random.below(4));
-        let pin = match random.below(6) {
+        let pin = match random.below(7) {
             0 => ", pin: {kind: host}",
             1 => ", pin: {kind: smartnic}",
+            // Only one instance can be pinned to a node. Every topology has this one.
+            2 => {
+                (shards, replicas) = (1, 1);
+                ", pin: {node: r0s0h}"
+            }
             _ => "",
         };
         let disk = match random.below(3) {

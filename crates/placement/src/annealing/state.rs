@@ -1,113 +1,66 @@
-//! Simulated annealing with the published structure of Service Fabric's resource balancer, as E3 (ATC
-//! 2019, 5.4) compares it: load is spread, topology and energy do not count.
-//!
-//! 1. A random walk from a random placement until no constraint is broken: those of every placer.
-//! 2. Annealing. The energy is the standard deviation of the nodes' use, averaged over cores, memory
-//!    and bandwidth, times the cost of moves (1 where nothing runs yet), and [`SHARED_RACK`] for each replica
-//!    in the rack of another one of its shard. The start temperature is the
-//!    mean change of energy over [`PROBES`] random moves; it is multiplied by a factor after each round.
-//!
-//! It ends when it is cold or when the caller has no more time. The same seed gives the same result,
-//! time permitting.
+//! What is annealed: where the instances are, with what that uses and breaks.
 
-use crate::assignment::{Assignment, reserve};
+use crate::assignment::Assignment;
 use crate::cluster::Cluster;
-use crate::decision::{PlaceError, Placement, Rule};
+use crate::decision::{InstanceKey, PlaceError};
 use crate::draw;
 use crate::fit::{Ask, check_hard, wanted};
+use crate::hcm::instance;
 use crate::limits::ROUNDING;
 use crate::request::{Demand, Request, shift_bytes};
 use crate::search::{PRINTED, Search};
 use e3_model::plan::Role;
-use e3_model::{NodeId, ServiceId};
+use e3_model::{NodeId, ServiceId, ShardId};
 use e3_random::Random;
 
-/// Random moves from which the start temperature is taken.
-const PROBES: usize = 50;
-/// Moves of a round, for each instance.
-const MOVES_PER_INSTANCE: usize = 8;
-/// The search ends at this part of the start temperature.
-const COLD: f64 = 1e-3;
 /// Energy of a placement in which every replica is in the rack of another one of its shard: more than the
 /// deviations change.
 const SHARED_RACK: f64 = 2.0;
-/// Steps of the random walk, for each instance.
-const WALK_PER_INSTANCE: usize = 400;
-
-/// By how much the temperature falls after each round.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cooling {
-    /// To 0.8 of it.
-    Fast,
-    /// To 0.98 of it.
-    Slow,
-}
-
-impl Cooling {
-    fn factor(self) -> f64 {
-        match self {
-            Cooling::Fast => 0.8,
-            Cooling::Slow => 0.98,
-        }
-    }
-}
+/// Added to the deviation, so that moves also cost something where the load is spread evenly.
+const DEVIATION_MIN: f64 = 0.001;
+/// Service Fabric's default of `MoveCostOffset`: how many instances are added to those that there are before the
+/// moved ones are compared with them.
+const MOVE_COST_OFFSET: f64 = 1000.0;
 
 /// An instance that is moved around.
-struct Item {
-    place: usize,
+pub(super) struct Item {
+    pub(super) place: usize,
     shard: usize,
-    service: ServiceId,
-    role: Role,
+    pub(super) key: InstanceKey,
+    /// Where it runs, if it does.
+    from: Option<NodeId>,
 }
 
 /// An assignment that is being improved.
-struct State<'a> {
+pub(super) struct State<'a> {
     request: &'a Request<'a>,
     cluster: &'a Cluster,
-    items: Vec<Item>,
+    pub(super) items: Vec<Item>,
     /// By service in the order of the walk: the nodes that may run it.
-    allowed: Vec<Vec<NodeId>>,
+    pub(super) allowed: Vec<Vec<NodeId>>,
     /// By item.
-    at: Vec<NodeId>,
+    pub(super) at: Vec<NodeId>,
     /// By service in the order of the walk, by shard: its items.
     shards: Vec<Vec<Vec<usize>>>,
     /// By node.
-    used: Vec<Demand>,
+    pub(super) used: Vec<Demand>,
+    /// Nodes of the cluster.
+    nodes: usize,
     /// Sums of the nodes' use and of its square, for cores, memory and bandwidth.
     sums: [(f64, f64); 3],
     /// Pairs of replicas of a shard that are in the same rack, where there are several racks.
     pairs: usize,
-}
-
-/// Places a whole application and reserves what it takes. `more` says whether there is time left.
-pub(crate) fn place(
-    request: &Request<'_>,
-    cluster: &mut Cluster,
-    cooling: Cooling,
-    random: &mut Random,
-    more: &mut dyn FnMut() -> bool,
-) -> Result<Placement, PlaceError> {
-    let assignment = {
-        let mut state = State::new(request, cluster, random)?;
-        state.walk(random, more);
-        state.anneal(cooling.factor(), random, more);
-        state.part()?;
-        state.assignment()
-    };
-    Ok(reserve(
-        request,
-        cluster,
-        &assignment,
-        Rule::Annealed,
-        |_, _| Vec::new(),
-    ))
+    /// Items that run elsewhere.
+    moved: usize,
 }
 
 impl<'a> State<'a> {
-    /// A random placement.
-    fn new(
+    /// Instances are where `current` says that they run; those that do not run, or on a node that may not run
+    /// them, are on random nodes.
+    pub(super) fn new(
         request: &'a Request<'a>,
         cluster: &'a Cluster,
+        current: &dyn Fn(InstanceKey) -> Option<NodeId>,
         random: &mut Random,
     ) -> Result<State<'a>, PlaceError> {
         let mut state = State {
@@ -118,8 +71,10 @@ impl<'a> State<'a> {
             at: Vec::new(),
             shards: Vec::new(),
             used: vec![Demand::default(); cluster.table_len()],
+            nodes: cluster.nodes().count(),
             sums: [(0.0, 0.0); 3],
             pairs: 0,
+            moved: 0,
         };
         for (id, node) in cluster.nodes() {
             state.used[id.index()] = node.used;
@@ -132,21 +87,20 @@ impl<'a> State<'a> {
             let mut shards = vec![Vec::new(); usize::from(spec.shards)];
             for (shard, items) in shards.iter_mut().enumerate() {
                 for replica in 0..spec.replicas {
-                    let role = if replica == 0 {
-                        Role::Primary
-                    } else {
-                        Role::Backup
-                    };
+                    let key = instance(*service, ShardId(shard as u16), replica);
+                    let from = current(key).filter(|id| cluster.get(*id).is_some());
+                    let stays = from.filter(|id| allowed.contains(id));
                     items.push(state.items.len());
-                    let node = *random.pick(&allowed);
                     state.items.push(Item {
                         place,
                         shard,
-                        service: *service,
-                        role,
+                        key,
+                        from,
                     });
+                    let node = stays.unwrap_or_else(|| *random.pick(&allowed));
                     state.at.push(node);
                     state.put(state.items.len() - 1, node, 1.0);
+                    state.moved += usize::from(state.is_moved(state.items.len() - 1));
                 }
             }
             state.allowed.push(allowed);
@@ -175,12 +129,15 @@ impl<'a> State<'a> {
         Ok(allowed)
     }
 
+    /// What an item uses of a node.
+    pub(super) fn demand(&self, item: usize, id: NodeId) -> Demand {
+        let (key, kind) = (self.items[item].key, self.cluster.node(id).kind);
+        self.request.demand(key.service, key.role(), kind)
+    }
+
     /// Adds or takes away what an item uses of a node.
     fn put(&mut self, item: usize, id: NodeId, sign: f64) {
-        let Item { service, role, .. } = self.items[item];
-        let demand = self
-            .request
-            .demand(service, role, self.cluster.node(id).kind);
+        let demand = self.demand(item, id);
         self.count(id, -1.0);
         let used = &mut self.used[id.index()];
         used.cpu_cores += sign * demand.cpu_cores;
@@ -207,15 +164,25 @@ impl<'a> State<'a> {
         ]
     }
 
-    /// Mean of the standard deviations, and the cost of shared racks.
-    fn energy(&self) -> f64 {
-        let count = self.used.len() as f64;
+    /// Mean of the standard deviations, times the cost of moves, and the cost of shared racks.
+    pub(super) fn energy(&self) -> f64 {
+        let count = self.nodes as f64;
         let deviation = |(sum, squares): &(f64, f64)| {
             let mean = sum / count;
             (squares / count - mean * mean).max(0.0).sqrt()
         };
-        let racks = SHARED_RACK * self.pairs as f64 / self.items.len().max(1) as f64;
-        self.sums.iter().map(deviation).sum::<f64>() / 3.0 + racks
+        let deviations = self.sums.iter().map(deviation).sum::<f64>() / 3.0;
+        let items = self.items.len();
+        let racks = SHARED_RACK * self.pairs as f64 / items.max(1) as f64;
+        let moves = 1.0 + self.moved as f64 / (items as f64 + MOVE_COST_OFFSET);
+        (deviations + DEVIATION_MIN) * moves + racks
+    }
+
+    /// Whether an item runs, on another node.
+    fn is_moved(&self, item: usize) -> bool {
+        self.items[item]
+            .from
+            .is_some_and(|from| from != self.at[item])
     }
 
     fn is_over(&self, id: NodeId) -> bool {
@@ -227,10 +194,8 @@ impl<'a> State<'a> {
 
     /// Whether its server or rack draws more than it may because of an item.
     fn is_overdrawn(&self, item: usize) -> bool {
-        let Item { service, role, .. } = self.items[item];
         let id = self.at[item];
-        let kind = self.cluster.node(id).kind;
-        let demand = self.request.demand(service, role, kind);
+        let demand = self.demand(item, id);
         draw::is_over(self.cluster, &self.used, id, &demand)
     }
 
@@ -253,108 +218,40 @@ impl<'a> State<'a> {
         others.any(|other| server(*other) == server(item))
     }
 
-    fn is_broken(&self, item: usize) -> bool {
+    pub(super) fn is_broken(&self, item: usize) -> bool {
         self.is_over(self.at[item]) || self.is_shared(item) || self.is_overdrawn(item)
     }
 
-    fn move_to(&mut self, item: usize, to: NodeId) {
+    pub(super) fn move_to(&mut self, item: usize, to: NodeId) {
         self.put(item, self.at[item], -1.0);
         self.pairs -= self.in_rack(item);
+        self.moved -= usize::from(self.is_moved(item));
         self.at[item] = to;
+        self.moved += usize::from(self.is_moved(item));
         self.pairs += self.in_rack(item);
         self.put(item, to, 1.0);
     }
 
-    fn random_node(&self, item: usize, random: &mut Random) -> NodeId {
-        *random.pick(&self.allowed[self.items[item].place])
-    }
-
-    /// Moves instances that break a constraint to random nodes until none does.
-    fn walk(&mut self, random: &mut Random, more: &mut dyn FnMut() -> bool) {
-        let mut broken: Vec<usize> = (0..self.items.len()).collect();
-        for _ in 0..WALK_PER_INSTANCE * self.items.len() {
-            let Some(at) = (!broken.is_empty()).then(|| random.index(broken.len())) else {
-                return;
-            };
-            let item = broken[at];
-            if !self.is_broken(item) {
-                broken.swap_remove(at);
-                continue;
-            }
-            let (from, to) = (self.at[item], self.random_node(item, random));
-            self.move_to(item, to);
-            if self.is_broken(item) {
-                self.move_to(item, from);
-            } else {
-                broken.swap_remove(at);
-            }
-            if !more() {
-                return;
-            }
-        }
-    }
-
-    /// Tries a random move; takes it back unless `accept` says yes to its change of energy.
-    fn try_move(
-        &mut self,
-        random: &mut Random,
-        accept: impl FnOnce(f64, &mut Random) -> bool,
-    ) -> f64 {
-        let item = random.index(self.items.len());
-        let (from, to) = (self.at[item], self.random_node(item, random));
-        let before = self.energy();
-        self.move_to(item, to);
-        let change = self.energy() - before;
-        if self.is_broken(item) || !accept(change, random) {
-            self.move_to(item, from);
-        }
-        change
-    }
-
-    fn anneal(&mut self, factor: f64, random: &mut Random, more: &mut dyn FnMut() -> bool) {
-        if self.items.is_empty() {
-            return;
-        }
-        let probes = (0..PROBES).map(|_| self.try_move(random, |_, _| false).abs());
-        let start = probes.sum::<f64>() / PROBES as f64;
-        let mut temperature = start;
-        while temperature > start * COLD {
-            for _ in 0..MOVES_PER_INSTANCE * self.items.len() {
-                let accept = |change: f64, random: &mut Random| {
-                    change <= 0.0 || random.unit() < (-change / temperature).exp()
-                };
-                self.try_move(random, accept);
-                if !more() {
-                    return;
-                }
-            }
-            temperature *= factor;
-        }
-    }
-
     /// Parts replicas that still share a server, if the walk has ended too early: that rule is never
     /// broken.
-    fn part(&mut self) -> Result<(), PlaceError> {
+    pub(super) fn part(&mut self) -> Result<(), PlaceError> {
         for item in 0..self.items.len() {
             if !self.is_shared(item) {
                 continue;
             }
             let Item {
-                place,
-                shard,
-                service,
-                role,
+                place, shard, key, ..
             } = self.items[item];
             let others = self.shards[place][shard].iter().filter(|i| **i != item);
             let apart: Vec<NodeId> = others.map(|i| self.at[*i]).collect();
-            let ask = Ask::new(service, role, &apart);
+            let ask = Ask::new(key.service, key.role(), &apart);
             let to = Search::new(self.request, self.cluster, PRINTED).closest(ask)?;
             self.move_to(item, to);
         }
         Ok(())
     }
 
-    fn assignment(&self) -> Assignment {
+    pub(super) fn assignment(&self) -> Assignment {
         let nodes = |items: &Vec<usize>| items.iter().map(|i| self.at[*i]).collect();
         let shards = self.shards.iter();
         shards
