@@ -76,6 +76,8 @@ pub(crate) struct Index {
     pub(crate) apps: BTreeMap<AppId, IndexedApp>,
     /// As in the state.
     pub(crate) power_caps: PowerCaps,
+    /// By node on which many requests wait: how many. Not of the state.
+    pub(crate) waiting: BTreeMap<NodeId, u32>,
 }
 
 /// An application as it is in the index.

@@ -6,7 +6,7 @@ use crate::index::{Held, Index, IndexedApp, Parts, Reservations};
 use crate::state::{AppState, Control};
 use e3_model::plan::{Role, ShardPlan};
 use e3_model::topology::NodeRef;
-use e3_model::{AppId, NodeId, NodeKind, PowerCaps, Topology};
+use e3_model::{AppId, Format, NodeId, NodeKind, PowerCaps, Topology};
 use e3_placement::{Cluster, Request};
 use std::cell::RefMut;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +46,23 @@ impl Control {
     /// Forgets the index, which is of another topology.
     pub(crate) fn forget_index(&mut self) {
         *self.index.cell.get_mut() = None;
+    }
+
+    /// Takes up on which nodes many requests wait, for what is placed from now on: nothing new goes there if it
+    /// can go elsewhere. Not part of the state, so a log whose commands are searched for again does without.
+    pub fn set_waiting_requests(&mut self, waiting: &BTreeMap<NodeId, u32>) {
+        if self.format < Format::CHOICES {
+            return;
+        }
+        let mut index = self.index();
+        let before = std::mem::take(&mut index.waiting);
+        for node in before.keys().chain(waiting.keys()) {
+            let now = waiting.get(node).copied().unwrap_or(0);
+            if before.get(node) != Some(&now) && index.cluster.get(*node).is_some() {
+                index.cluster.set_outstanding(*node, now.into());
+            }
+        }
+        index.waiting.clone_from(waiting);
     }
 
     /// Looks at all shards from now on when it settles what a command changed, so that a test can
@@ -107,6 +124,7 @@ impl Index {
             out_of_service: BTreeSet::new(),
             apps: BTreeMap::new(),
             power_caps: PowerCaps::default(),
+            waiting: BTreeMap::new(),
         };
         for node in control.topology.nodes() {
             index.cluster.set_member(node.id, false);

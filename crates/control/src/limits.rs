@@ -103,3 +103,5 @@ pub const SECRET_SEALED_LEN_MAX: usize = 2 * (SECRET_LEN_MAX + 16);
 const _: () = assert!(REPORT_SPAN_MIN.0 < REPORT_AGE_MAX.0);
 const _: () = assert!(FAILED_BEFORE_PERCENT_MAX < FAILED_PERCENT_MAX);
 const _: () = assert!(START_FAILED_TIME.0 < START_TIME_MAX.0);
+/// Requests that wait on a node from which on placement looks how many that is for its cores: the bound of one core.
+pub const WAITING_MIN: u32 = e3_placement::limits::OUTSTANDING_PER_CORE_MAX as u32;

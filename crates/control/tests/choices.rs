@@ -8,7 +8,8 @@
 use crate::recorded::recorded;
 use crate::script::{APP, AT, CLUSTER, KEY, NODES, Script, deployment};
 use e3_control::{
-    Act, Applied, Choice, Command, CommandError, Control, Decided, Genesis, Placed, Purpose,
+    Act, Applied, Choice, Command, CommandError, Control, Decided, Genesis, NodeLoad, Placed,
+    Purpose,
 };
 use e3_model::document::{parse_application, parse_topology};
 use e3_model::orchestrator::{Cause, OrchestratorMode, OrchestratorSettings};
@@ -292,4 +293,76 @@ fn every_kind_of_choice_is_logged() {
     ];
     assert_eq!(purposes, all.into());
     s.check();
+}
+
+/// The queue of a node that is overloaded, whatever its cores.
+const LONG: u32 = 100_000;
+
+#[test]
+fn nothing_new_goes_where_requests_wait_if_it_can_go_elsewhere() {
+    let mut s = Script::founded(Format::NEWEST);
+    s.join_all(&NODES);
+    s.deploy().unwrap();
+    s.fill();
+    let more = Command::Scale {
+        app: AppId(1),
+        service: ServiceId(0),
+        replicas: 3,
+    };
+    let app = application("another");
+    let asked = |waiting: &[NodeId]| {
+        let mut control = s.control.clone();
+        control.set_waiting_requests(&waiting.iter().map(|n| (*n, LONG)).collect());
+        let request = Request::new(&app, &BTreeMap::new());
+        let placer = by_name("hcm-kind").unwrap();
+        let placed = control.try_resources(|c| admit(&*placer, &request, c, false));
+        (control.apply_choosing(&more).unwrap().1[0].to, placed)
+    };
+    let (copy, placed) = asked(&[]);
+    let used: BTreeSet<NodeId> = placed.unwrap().decisions.iter().map(|d| d.node).collect();
+    let (elsewhere, _) = asked(&[copy]);
+    assert_ne!(elsewhere, copy);
+    for node in &used {
+        let (_, placed) = asked(&[*node]);
+        assert!(placed.unwrap().decisions.iter().all(|d| d.node != *node));
+    }
+    // A copy is better on a slow node than nowhere; a new application can wait.
+    let all: Vec<NodeId> = (0..6).map(NodeId).collect();
+    let (_, refused) = asked(&all);
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("requests wait there"), "{refused}");
+    // The queues are gone, and a log in which another node was chosen replays.
+    let (_, choices) = s.control.clone().apply_choosing(&more).unwrap();
+    assert_eq!(choices[0].to, copy);
+    let mut control = s.control.clone();
+    control.set_waiting_requests(&[(copy, LONG)].into());
+    let (_, choices) = control.apply_choosing(&more).unwrap();
+    let mut replayed = s.control.clone();
+    replayed
+        .replay(&Control::logged(Format::NEWEST, more.clone(), choices))
+        .unwrap();
+    assert_eq!(replayed, control);
+    control.set_waiting_requests(&BTreeMap::new());
+    control.validate();
+}
+
+#[test]
+fn heartbeats_say_where_many_requests_wait() {
+    let mut s = Script::founded(Format::NEWEST);
+    s.join_all(&NODES);
+    let mut orchestrator = e3_control::Orchestrator::new(&s.control);
+    let node = NodeId(2);
+    let incarnation = s.control.members[&node].incarnation;
+    let mut beat = |queue_len| {
+        let load = NodeLoad {
+            queue_len,
+            ..NodeLoad::default()
+        };
+        orchestrator.on_heartbeat(AT, node, incarnation, load);
+        orchestrator.waiting().clone()
+    };
+    assert_eq!(beat(64), [].into());
+    assert_eq!(beat(65), [(node, 65)].into());
+    assert_eq!(beat(900), [(node, 900)].into());
+    assert_eq!(beat(3), [].into());
 }

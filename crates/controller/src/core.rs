@@ -135,6 +135,12 @@ impl Core {
         Ok(core)
     }
 
+    /// What is placed from now on goes where no long queue is, if it can.
+    pub(crate) fn note_waiting_requests(&mut self) {
+        let waiting = self.hearing.orchestrator.waiting();
+        self.control.set_waiting_requests(waiting);
+    }
+
     /// Executes a command: checks it, stores it, then makes it visible.
     pub(crate) fn execute(&mut self, command: &Command) -> Result<Applied, ExecuteError> {
         let mut applied = self.execute_all(std::slice::from_ref(command))?;
@@ -173,6 +179,7 @@ impl Core {
             return Err(ExecuteError::Broken(reason.clone()));
         }
         let mut next = self.control.fork();
+        next.set_waiting_requests(self.hearing.orchestrator.waiting());
         let mut done = Vec::new();
         for command in commands {
             let taken = self.take(&mut next, command);

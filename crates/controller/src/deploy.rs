@@ -215,6 +215,7 @@ impl Core {
     fn try_deploy(&mut self, q: &DeployRequest, dry_run: bool) -> Result<Begun, Refusal> {
         let sent = self.read(q)?;
         let restored = self.check(&sent, q, dry_run)?;
+        self.note_waiting_requests();
         let placed = match self.chosen(&sent.app, q)? {
             Chosen::Nobody => Vec::new(),
             Chosen::Placer(placer) => {
@@ -234,8 +235,10 @@ impl Core {
     /// What a solver needs of the state. The copy shares its values with the state, and its index is made
     /// where it is solved, so this takes the controller little time.
     fn problem(&self, q: &DeployRequest, sent: &Sent, solver: Timed) -> Problem {
+        let mut state = self.control.clone();
+        state.set_waiting_requests(self.hearing.orchestrator.waiting());
         Problem {
-            state: self.control.clone(),
+            state,
             app: sent.app.clone(),
             profiles: sent.profiles.clone(),
             overcommit: q.overcommit,

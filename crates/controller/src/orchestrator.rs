@@ -135,6 +135,7 @@ impl Core {
         if self.is_broken() {
             return;
         }
+        self.note_waiting_requests();
         let commands = self.hearing.orchestrator.decide(now, &self.control);
         let executed = match self.execute_each(&commands) {
             Ok(executed) => executed,

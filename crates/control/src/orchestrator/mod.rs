@@ -27,7 +27,7 @@ pub use power::MeterReading;
 pub use watch::{InstanceLoad, NodeLoad};
 
 use crate::command::Command;
-use crate::limits::{CANDIDATES_MAX, RETURN_LOOK_INTERVAL};
+use crate::limits::{CANDIDATES_MAX, RETURN_LOOK_INTERVAL, WAITING_MIN};
 use crate::migration::Migration;
 use crate::orchestration::{Act, CPU_PERMILLE, Decided, cooldown};
 use crate::state::Control;
@@ -53,6 +53,8 @@ pub struct Orchestrator {
     nodes: Vec<NodeWatch>,
     /// By node.
     reports: Vec<Reports>,
+    /// By node on which so many requests wait that one of any size may be overloaded: how many.
+    waiting: BTreeMap<NodeId, u32>,
     /// Nodes with a fault that wait for a decision, the oldest first.
     queue: VecDeque<NodeId>,
     /// By application: the version whose execution times are known.
@@ -66,6 +68,16 @@ pub struct Orchestrator {
     following: Following,
     capping: Capping,
     scaling: Scaling,
+}
+
+/// Not for heartbeats of a cluster that keeps up.
+#[cold]
+fn note_waiting(waiting: &mut BTreeMap<NodeId, u32>, node: NodeId, queue_len: u32) {
+    if queue_len > WAITING_MIN {
+        waiting.insert(node, queue_len);
+    } else {
+        waiting.remove(&node);
+    }
 }
 
 /// What becomes of a node with a fault.
@@ -107,11 +119,20 @@ impl Orchestrator {
         let Some(watch) = self.nodes.get_mut(node.index()) else {
             return;
         };
+        let waited = watch.load.queue_len;
         let is_starved = watch.on_heartbeat(now, incarnation, load, &self.settings);
+        if waited.max(watch.load.queue_len) > WAITING_MIN {
+            note_waiting(&mut self.waiting, node, watch.load.queue_len);
+        }
         if is_starved && !watch.is_queued && now >= watch.rests_until {
             watch.is_queued = true;
             self.queue.push_back(node);
         }
+    }
+
+    /// How many requests wait on nodes that may be overloaded.
+    pub fn waiting(&self) -> &BTreeMap<NodeId, u32> {
+        &self.waiting
     }
 
     /// The load that the last heartbeat of a node said.
