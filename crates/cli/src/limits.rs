@@ -28,6 +28,8 @@ pub const POLL_INTERVAL: Duration = Duration::from_millis(40);
 pub const DRAIN_BLOCKED_TIME: Duration = Duration::from_secs(3);
 /// Period of checking that the state directory still exists.
 pub const LOCK_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// Nodes with which a cluster starts on one machine.
+pub const NODES_HERE_MAX: usize = 256;
 /// Period of asking the controller whether the nodes of the cluster are others.
 pub const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// Time between two status lines.

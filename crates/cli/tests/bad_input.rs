@@ -226,6 +226,23 @@ fn topologies_that_cannot_be() {
     }
 }
 
+/// A topology for the models only.
+#[test]
+fn a_cluster_that_one_machine_cannot_hold() {
+    let e3 = E3::new();
+    let good = include_str!("../../../topologies/1x-type1.yaml");
+    let (head, server) = good.split_at(good.find("        - name: s1").unwrap());
+    let servers = (0..129).map(|i| server.replace("s1", &format!("s{i}")));
+    let file = e3.file("t.yaml", &(head.to_string() + &servers.collect::<String>()));
+    let ended = e3.run(&["up", "--topology", &file]);
+    assert_eq!(ended.code, 2, "{ended:?}");
+    let says = "has 258 nodes, a cluster on this machine must have at most 256";
+    assert!(ended.err.contains(says), "{ended:?}");
+    assert!(!e3.dir.path().join("state").exists());
+    let app = e3.file("app.yaml", GOOD);
+    e3.good(&["place", &app, "--topology", &file]);
+}
+
 #[test]
 fn other_bad_input_has_its_exit_code() {
     let e3 = E3::new();

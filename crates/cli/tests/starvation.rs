@@ -4,13 +4,13 @@
 mod common;
 
 use common::E3;
-use common::running::{kill, run_file, signal};
+use common::running::{kill, primary, run_file, signal};
 use e3_client::{Call, Client, Event};
 use e3_model::Nanos;
 use e3_model::api::EndpointsView;
 use rustix::process::Signal;
 use serde_json::Value;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Iterations of a heavy request, some 100 us on a host. On the SmartNIC it occupies a core two hundred
@@ -103,14 +103,31 @@ fn node(e3: &E3, name: &str) -> Value {
     nodes.find(|n| n["name"] == name).unwrap().clone()
 }
 
-/// Keeps so many heavy requests in flight until it is stopped; how many were handled.
-fn keep_busy(mut client: Client, stop: &AtomicBool) -> u64 {
-    let mut payload = vec![7];
-    payload.extend(ITERATIONS.to_le_bytes());
+/// Requests of the heavy service, which may change while they are sent.
+struct Load {
+    iterations: AtomicU64,
+    in_flight: AtomicUsize,
+    stop: AtomicBool,
+}
+
+impl Load {
+    fn new(iterations: u64, in_flight: usize) -> Load {
+        Load {
+            iterations: AtomicU64::new(iterations),
+            in_flight: AtomicUsize::new(in_flight),
+            stop: AtomicBool::new(false),
+        }
+    }
+}
+
+/// Keeps so many requests in flight until it is stopped; how many were handled.
+fn keep_busy(mut client: Client, load: &Load) -> u64 {
     let mut handled = 0;
-    while !stop.load(Ordering::Relaxed) {
+    while !load.stop.load(Ordering::Relaxed) {
         let now = client.now();
-        while client.requests.in_flight() < HEAVY {
+        let mut payload = vec![7];
+        payload.extend(load.iterations.load(Ordering::Relaxed).to_le_bytes());
+        while client.requests.in_flight() < load.in_flight.load(Ordering::Relaxed) {
             let call = Call {
                 tag: 0,
                 key: b"k".to_vec(),
@@ -160,11 +177,11 @@ fn a_service_that_computes_much_on_the_smartnic_starves_the_host_behind_it() {
     assert_eq!((&nic["speed"], &nic["cores"]), (&0.05.into(), &12.into()));
     let before = light_latency(&mut light);
     assert_eq!(node(&e3, "s1-nic0")["queue"], 0);
-    let stop = AtomicBool::new(false);
+    let load = Load::new(ITERATIONS, HEAVY);
     let (during, seen) = std::thread::scope(|scope| {
         let heavy = client(&e3, "heavy");
-        let load = scope.spawn(|| keep_busy(heavy, &stop));
-        let stopper = Stopper(&stop);
+        let sender = scope.spawn(|| keep_busy(heavy, &load));
+        let stopper = Stopper(&load.stop);
         // Where this machine is busy, the load may take a while to build up.
         let (mut during, mut seen) = (Duration::ZERO, Value::Null);
         e3.until("the queue stands, and the host starves", |e3| {
@@ -174,7 +191,7 @@ fn a_service_that_computes_much_on_the_smartnic_starves_the_host_behind_it() {
             queue > HEAVY as u64 / 4 && during > before + ALL_CORES
         });
         drop(stopper);
-        assert!(load.join().unwrap() > 0);
+        assert!(sender.join().unwrap() > 0);
         (during, seen)
     });
     println!("median latency: {before:?} before, {during:?} with the load");
@@ -190,6 +207,75 @@ fn a_service_that_computes_much_on_the_smartnic_starves_the_host_behind_it() {
         after < during / 2,
         "{after:?} after, {during:?} with the load"
     );
+}
+
+/// The second fault of the paper: the same requests take longer, and the SmartNIC's cores do not suffice any more.
+#[test]
+fn a_service_that_takes_longer_than_it_did_is_moved_to_the_host() {
+    let Some(e3) = start() else {
+        return;
+    };
+    e3.good(&["delete", "heavy"]);
+    let unpinned =
+        manifest("heavy", "misbehave", "s1-nic0").replace("      pin: {node: s1-nic0}\n", "");
+    let file = e3.file("unpinned.yaml", &unpinned);
+    let profiles = e3.dir.path().join("profiles");
+    let profiles = profiles.to_str().unwrap();
+    e3.good(&[
+        "deploy",
+        &file,
+        "--wait",
+        "--placer",
+        "nicfirst",
+        "--profiles",
+        profiles,
+    ]);
+    assert_eq!(primary(&e3, "heavy/only/0"), "s1-nic0");
+    // Starvation is noticed earlier, since the port is hardly used.
+    e3.good(&[
+        "orchestrator",
+        "on",
+        "--starvation-heartbeats",
+        "10000",
+        "--overload-reports",
+        "3",
+    ]);
+    let load = Load::new(ITERATIONS / 100, 4);
+    std::thread::scope(|scope| {
+        let heavy = client(&e3, "heavy");
+        let sender = scope.spawn(|| keep_busy(heavy, &load));
+        let stopper = Stopper(&load.stop);
+        let started = Instant::now();
+        // Ten reports, a second apart, make the average.
+        e3.until("the average is known", |e3| {
+            node(e3, "s1-nic0")["handled"].as_u64().unwrap() > 0
+                && started.elapsed() > Duration::from_secs(12)
+        });
+        let moves = |e3: &E3| {
+            let events = e3.json(&["get", "events"]);
+            let mut events = events.as_array().unwrap().clone();
+            events.retain(|e| e["kind"] == "orchestratorMove");
+            events
+        };
+        assert_eq!(moves(&e3), [] as [Value; 0]);
+        load.iterations.store(ITERATIONS, Ordering::Relaxed);
+        load.in_flight.store(HEAVY, Ordering::Relaxed);
+        e3.until("the service is on the host", |e3| {
+            primary(e3, "heavy/only/0") == "s1-host"
+        });
+        drop(stopper);
+        assert!(sender.join().unwrap() > 0);
+        let [moved] = &moves(&e3)[..] else {
+            panic!("{:?}", moves(&e3))
+        };
+        println!("{moved}");
+        assert_eq!(moved["node"], "s1-nic0");
+        let figure = |name: &str| moved["figures"][name].as_u64().unwrap();
+        assert!(
+            figure("executionNs") > figure("averageNs") * 6 / 5,
+            "{moved}"
+        );
+    });
 }
 
 #[test]

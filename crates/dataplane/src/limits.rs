@@ -2,6 +2,7 @@
 
 use e3_model::Nanos;
 use e3_model::limits::KEY_LEN_MAX;
+pub use e3_model::timing::CLOCK_SKEW_MAX;
 use e3_model::timing::LEASE;
 
 /// Messages that a replica holds before its channels' credit stops.
@@ -78,8 +79,6 @@ pub const DEADLINE_AHEAD_MAX: Nanos = Nanos::from_secs(3_600);
 pub const LATE_MAX: Nanos = Nanos(DEDUP_GRACE.0 / 2);
 /// How far another node's clock may be ahead of this one's.
 pub const CLOCK_AHEAD_MAX: Nanos = Nanos::from_secs(60);
-/// How far a node's clock may be from this one's for a lease.
-pub const CLOCK_SKEW_MAX: Nanos = Nanos::from_millis(500);
 /// Least time between two restarts of one channel because its ends did not fit together.
 pub const RESTART_INTERVAL: Nanos = Nanos::from_millis(500);
 /// Bytes of handled messages that a shard remembers; nothing is handled beyond.

@@ -1,5 +1,6 @@
 //! States and their reasons, as the API, the metrics and the program name them.
 
+use crate::timing::CLOCK_SKEW_MAX;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -186,7 +187,10 @@ impl fmt::Display for Reason {
                 f.write_str("the leases of the primary before it still run")
             }
             Reason::ClockOff => {
-                f.write_str("its node's clock is more than 2 s from most others' or the controller's: set it right and restart the node")
+                write!(
+                    f,
+                    "its node's clock is more than {CLOCK_SKEW_MAX} from most others' or the controller's: set it right and restart the node"
+                )
             }
             Reason::Alone => f.write_str("it has no backup, and whenAlone is refuse"),
             Reason::NoCommit { nodes, for_ms } => {

@@ -68,3 +68,5 @@ const _: () = assert!(
     PROBE_INTERVAL.0 * PROBES_MISSED as u64 >= LEASE.0,
     "leases have run out when a way counts as cut"
 );
+/// How far a node's clock may be from this one's for a lease.
+pub const CLOCK_SKEW_MAX: Nanos = Nanos::from_millis(500);

@@ -20,7 +20,7 @@ use e3_dataplane::{Attempts, Config, EmulatedCores, Health, HttpAsk, Output, Rec
 use e3_ingress::Door;
 use e3_invocation::Invocation;
 use e3_model::plan::{NodeEvent, NodeWelcome};
-use e3_model::timing::HEARTBEAT_INTERVAL;
+use e3_model::timing::{CLOCK_SKEW_MAX, HEARTBEAT_INTERVAL};
 use e3_model::{Bytes, DropReason, Formats, Nanos, NodeId, ShardKey, Timestamp};
 use e3_net::Doorbell;
 use e3_outbound::Outbound;
@@ -409,7 +409,7 @@ impl Driver {
         }
         if is_off {
             tracing::error!(
-                "the clock is more than 2 s from most others' or the controller's; set it right and restart the node"
+                "the clock is more than {CLOCK_SKEW_MAX} from most others' or the controller's; set it right and restart the node"
             )
         } else {
             tracing::info!("the clock is right; the node serves again")

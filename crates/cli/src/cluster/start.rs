@@ -5,9 +5,10 @@ use crate::cluster::state_dir::{PARTS, RunningCluster, SUPERVISOR, StateDir};
 use crate::cluster::stop::stop;
 use crate::cluster::supervisor::Supervisor;
 use crate::documents::builtin::{self, TOPOLOGY_DEFAULT};
-use crate::limits::{FREE_PORT_TRIES, POLL_INTERVAL, UP_TIMEOUT};
+use crate::limits::{FREE_PORT_TRIES, NODES_HERE_MAX, POLL_INTERVAL, UP_TIMEOUT};
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
+use e3_model::Topology;
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -113,7 +114,8 @@ impl Drop for Start {
 /// The topology to store; None if it is stored already.
 fn topology_text(state: &StateDir, wanted: Option<&str>) -> Result<Option<String>, Failure> {
     let Some(stored) = state.topology()? else {
-        let (text, _) = builtin::topology(wanted.unwrap_or(TOPOLOGY_DEFAULT))?;
+        let (text, topology) = builtin::topology(wanted.unwrap_or(TOPOLOGY_DEFAULT))?;
+        check_processes(&topology)?;
         return Ok(Some(text.text));
     };
     let Some(wanted) = wanted else {
@@ -133,6 +135,20 @@ fn topology_text(state: &StateDir, wanted: Option<&str>) -> Result<Option<String
                 add and e3 node remove, leave --topology out, use another --dir, or remove the \
                 cluster with: e3 down --purge";
     Err(Failure::new(Exit::Conflict, message).hint(hint))
+}
+
+/// Each node is a process of this machine.
+fn check_processes(topology: &Topology) -> Result<(), Failure> {
+    let nodes = topology.nodes_count();
+    if nodes <= NODES_HERE_MAX {
+        return Ok(());
+    }
+    let message = format!(
+        "topology {:?} has {nodes} nodes, a cluster on this machine must have at most {NODES_HERE_MAX}: each is a process",
+        topology.name
+    );
+    let hint = "e3 place, e3 sim and e3 plan take larger ones";
+    Err(Failure::new(Exit::Input, message).hint(hint))
 }
 
 /// Checks that a port of 127.0.0.1 is free for TCP and UDP; 0 finds one.
