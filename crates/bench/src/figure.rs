@@ -71,6 +71,19 @@ impl Figure {
     }
 }
 
+/// What stands behind figures, where one line is too little.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// Names of the columns, with the unit.
+    pub columns: Vec<String>,
+    /// Rows, with a cell for each column.
+    pub rows: Vec<Vec<String>>,
+    /// What the reader must know.
+    pub note: String,
+}
+
 /// One run of a group.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
@@ -82,6 +95,9 @@ pub struct Report {
     pub machine: Machine,
     /// Its figures.
     pub results: Vec<Figure>,
+    /// Tables behind them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<Table>,
 }
 
 impl Report {
@@ -92,7 +108,13 @@ impl Report {
             version: env!("CARGO_PKG_VERSION"),
             machine: Machine::here(),
             results,
+            tables: Vec::new(),
         }
+    }
+
+    /// The report with tables.
+    pub fn tables(self, tables: Vec<Table>) -> Report {
+        Report { tables, ..self }
     }
 
     /// Names of the figures that miss their aim.

@@ -22,5 +22,5 @@ pub mod sim;
 pub mod state;
 pub mod twin;
 
-pub use figure::{Better, Figure, Report, median};
+pub use figure::{Better, Figure, Report, Table, median};
 pub use machine::Machine;

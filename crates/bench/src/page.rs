@@ -1,7 +1,7 @@
 //! The page of benchmarks: `e3 bench GROUP --write FILE` puts its own section there and leaves the
 //! others as they are, so that every figure on the page comes from the command that it names.
 
-use crate::{Better, Figure, Report};
+use crate::{Better, Figure, Report, Table};
 use std::io;
 use std::path::Path;
 
@@ -39,7 +39,24 @@ fn section(about: &str, report: &Report) -> String {
     for figure in &report.results {
         text += &row(figure);
     }
+    for table in &report.tables {
+        text += &behind(table);
+    }
     text
+}
+
+fn behind(table: &Table) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let rule = vec!["---:".to_string(); table.columns.len()];
+    let rows = table.rows.iter().map(|row| line(row));
+    let rows: String = rows.collect();
+    format!(
+        "\n{}:\n\n{}{}{rows}\n{}\n",
+        table.title,
+        line(&table.columns),
+        line(&rule),
+        table.note
+    )
 }
 
 fn row(figure: &Figure) -> String {
@@ -85,6 +102,20 @@ fn with_section(page: &str, group: &str, section: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_stands_below_the_figures() {
+        let table = Table {
+            title: "Times".into(),
+            columns: ["servers", "hcm_ms"].map(String::from).into(),
+            rows: vec![["100", "1.5"].map(String::from).into()],
+            note: "A note.".into(),
+        };
+        let report = Report::new("a", Vec::new()).tables(vec![table]);
+        let expected =
+            "\nTimes:\n\n| servers | hcm_ms |\n| ---: | ---: |\n| 100 | 1.5 |\n\nA note.\n";
+        assert!(section("about", &report).ends_with(expected));
+    }
 
     #[test]
     fn a_section_replaces_its_own_old_one_only() {

@@ -80,6 +80,9 @@ impl Control {
             let app = self.apps.get_mut(&id).expect("just seen");
             return app.end_backup(Err(why));
         }
+        if app.plan.restored.is_none() {
+            return;
+        }
         let orphans = app.orphans.clone();
         let app = self.apps.get_mut(&id).expect("just seen");
         let Some(restored) = &app.plan.restored else {

@@ -3,12 +3,13 @@
 
 use crate::command::{Applied, Command, CommandError};
 use crate::migration::{Cancelled, MoveOutcome, Moved};
-use crate::state::Control;
+use crate::state::{AppState, Control};
+use crate::table::Table;
 use crate::waiting::Waiting;
 use e3_model::event::{Event, EventKind};
 use e3_model::plan::Role;
 use e3_model::topology::Rack;
-use e3_model::{Format, NodeId, ShardKey, Timestamp};
+use e3_model::{AppId, Format, NodeId, ShardKey, Timestamp};
 use std::collections::BTreeMap;
 
 /// Nodes that an event names.
@@ -16,8 +17,8 @@ const NAMED_MAX: usize = 8;
 
 /// What must be known from before a command to say what it changed.
 pub(crate) struct Before {
-    /// Moves in flight.
-    in_flight: Vec<u64>,
+    /// The applications, of which those that the command does not change stay shared.
+    apps: Table<AppId, AppState>,
     next_move: u64,
     /// Incarnation of the node that joins.
     joined: Option<u32>,
@@ -42,7 +43,7 @@ impl Control {
         let silent = matches!(command, Command::Hear { node, .. } if !self.is_up(*node));
         let drained = matches!(command, Command::Resume { node } if self.drained.contains(node));
         Before {
-            in_flight: self.moves_in_flight(),
+            apps: self.apps.clone(),
             next_move: self.next_move,
             joined,
             silent,
@@ -96,11 +97,6 @@ impl Control {
         } else {
             command.clone()
         }
-    }
-
-    fn moves_in_flight(&self) -> Vec<u64> {
-        let moves = self.apps.values().flat_map(|app| &app.migrations);
-        moves.map(|m| m.id).collect()
     }
 
     /// Records what a command has changed.
@@ -223,13 +219,13 @@ impl Control {
 
     /// Records the moves that have begun and ended.
     fn note_moves(&mut self, command: &Command, before: &Before) {
-        let now = self.moves_in_flight();
-        if before.next_move == self.next_move && before.in_flight == now {
-            return;
-        }
+        let changed = self.apps.unshared(&before.apps);
+        let then = changed.iter().filter_map(|id| before.apps.get(id));
+        let in_flight = then.flat_map(|app| &app.migrations).map(|m| m.id);
+        let in_flight: Vec<u64> = in_flight.collect();
         let mut noted = Vec::new();
         let announced = matches!(command, Command::Orchestrate(decided) if decided.to.is_some());
-        for app in self.apps.values() {
+        for app in changed.iter().filter_map(|id| self.apps.get(id)) {
             for m in app.migrations.iter().filter(|m| m.id >= before.next_move) {
                 if !announced {
                     let begun = self.move_event(EventKind::MigrationBegun, Some(m.key), m.from);
@@ -239,7 +235,7 @@ impl Control {
                     });
                 }
             }
-            let is_new = |m: &&Moved| m.id >= before.next_move || before.in_flight.contains(&m.id);
+            let is_new = |m: &&Moved| m.id >= before.next_move || in_flight.contains(&m.id);
             noted.extend(app.moved.iter().filter(is_new).map(|m| self.moved_event(m)));
         }
         for event in noted {

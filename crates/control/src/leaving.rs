@@ -30,8 +30,7 @@ impl AppState {
         up: &dyn Fn(NodeId) -> bool,
     ) {
         let shard = &self.plan.shards[at];
-        let are_up = shard.staying().all(up) && shard.joining.iter().all(|n| up(*n));
-        if self.is_orphan(shard) || (up(shard.primary) && are_up) {
+        if self.is_orphan(shard) || are_up(shard, up) {
             return;
         }
         let stateful = self.plan.app.service(shard.service).stateful;
@@ -172,6 +171,12 @@ impl AppState {
             });
         }
     }
+}
+
+/// Whether the nodes that a shard is to stay on are heard.
+pub(crate) fn are_up(shard: &ShardPlan, up: &dyn Fn(NodeId) -> bool) -> bool {
+    let mut others = shard.staying().chain(shard.joining.iter().copied());
+    up(shard.primary) && others.all(up)
 }
 
 /// How a move ends when it loses a node.

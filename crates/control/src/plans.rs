@@ -78,7 +78,9 @@ impl Plans {
             return;
         }
         self.differences.clear();
-        self.subscriptions = Subscriptions::new(control);
+        if !self.has_same_manifests(control) {
+            self.subscriptions = Subscriptions::new(control);
+        }
         self.past.push_back(Past {
             version: control.version,
             topology: control.topology.clone(),
@@ -90,6 +92,18 @@ impl Plans {
         if self.past.len() > PLANS_MAX {
             self.past.pop_front();
         }
+    }
+
+    /// Whether the applications of the last plan have the manifests that they have now.
+    fn has_same_manifests(&self, control: &Control) -> bool {
+        let Some(past) = self.past.back() else {
+            return false;
+        };
+        let is_same = |id: &AppId| match (past.apps.get(id), control.apps.get(id)) {
+            (Some(old), Some(new)) => Arc::ptr_eq(&old.plan.app, &new.plan.app),
+            _ => false,
+        };
+        control.apps.unshared(&past.apps).iter().all(is_same)
     }
 
     /// What a node is sent that asks for its plan. None if nothing but the version differs from what it

@@ -110,9 +110,9 @@ impl Control {
                 leave(&mut shard, backup);
             }
         }
-        let app = self.apps.get_mut(&id).expect("just seen");
         if app.plan.shards[at] != shard {
             shard.view += 1;
+            let app = self.apps.get_mut(&id).expect("just seen");
             app.plan.shards[at] = shard;
         }
     }

@@ -2,8 +2,10 @@
 //!
 //! A command changes few shards, so only those are looked at that may have something to do: those
 //! with a silent node, without a node, with too few or too many copies, and those on nodes that miss
-//! peers. A test holds this against looking at all shards.
+//! peers. A test holds this against looking at all shards. After the loss of a server many of them wait
+//! for confirmations, so only applications that change are borrowed to be changed, which copies them.
 
+use crate::leaving::are_up;
 use crate::reach::Ways;
 use crate::state::{AppState, Control};
 use e3_model::plan::ShardPlan;
@@ -54,10 +56,16 @@ impl Control {
         let (now, servers) = (self.now, self.servers());
         let members = &self.members;
         let up = |node| members.get(&node).is_some_and(|m| m.up);
+        let stays = |app: &AppState, key| {
+            let shard = app.shard(key);
+            shard.is_none_or(|shard| app.is_orphan(shard) || are_up(shard, &up))
+        };
         for key in unsettled {
-            let Some(app) = self.apps.get_mut(&key.app) else {
+            let is_idle = |app: &AppState| ways.are_whole() && stays(app, key);
+            if self.apps.get(&key.app).is_none_or(is_idle) {
                 continue;
-            };
+            }
+            let app = self.apps.get_mut(&key.app).expect("just seen");
             if let Some(at) = app.position(key) {
                 app.leave_silent(at, now, &servers, &up);
                 app.leave_cut(at, now, &servers, ways, &up);

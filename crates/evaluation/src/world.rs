@@ -45,7 +45,7 @@ pub trait Timer: Sync {
     /// Milliseconds for one instance by each of these placers on a nearly full cluster of so many servers,
     /// or why there is no time.
     fn placement_ms(&self, placers: &[&str], servers: usize) -> Vec<Result<f64, String>>;
-    /// Milliseconds of one turn of decisions of the orchestrator there: median and 99th percentile.
+    /// Milliseconds of one turn of decisions of the orchestrator there, carried out and logged: median and 99th percentile.
     fn decision_ms(&self, servers: usize) -> (f64, f64);
     /// Milliseconds in which one core takes a heartbeat of every node there.
     fn heartbeats_ms(&self, servers: usize) -> f64;

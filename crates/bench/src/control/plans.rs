@@ -1,6 +1,6 @@
-//! The controller's state machine in a large cluster: how long a loss takes, what a move sends, and
-//! what the state needs in memory.
+//! The controller's state machine in a large cluster: how long a loss takes, and what a move sends.
 
+use super::memory;
 use super::scene::{self, parse, service};
 use crate::{Better, Figure, median};
 use e3_control::{Applied, Command, Control, Placed, Plans};
@@ -10,23 +10,19 @@ use e3_placement::InstanceKey;
 use e3_random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::fs;
 use std::time::Instant;
 
 const MOVE_AIM_BYTES: f64 = 64.0 * 1024.0;
 const REPLAN_AIM_MS: f64 = 20.0;
-const MEMORY_AIM_GB: f64 = 4.0;
 const APPS: usize = 1_000;
 const SERVICES: u64 = 10;
 /// Servers whose loss is measured.
 const LOSSES: usize = 9;
 const MOVES: usize = 9;
-/// Page size of the processors that this runs on.
-const PAGE_BYTES: f64 = 4096.0;
 
 /// A controller with its nodes.
-struct Large {
-    control: Control,
+pub(super) struct Large {
+    pub(super) control: Control,
     plans: Plans,
     random: Random,
     servers: usize,
@@ -39,42 +35,24 @@ struct Sent {
     bytes: usize,
     /// Those that are sent a change.
     nodes: BTreeSet<NodeId>,
-    /// Time for the command and what each node is sent.
-    ms: f64,
 }
 
-/// What moving a shard, losing a server and holding the state cost.
+/// By node: applications.
+type Routes = Vec<(NodeId, BTreeSet<AppId>)>;
+
+/// What moving a shard, losing a server and holding what the controller knows cost.
 pub(super) fn figures() -> Vec<Figure> {
     let mut large = Large::new(1_000, APPS, 5);
     let mut figures = vec![large.moves(), large.losses()];
     drop(large);
-    figures.push(memory());
+    figures.push(memory::figure(APPS));
     figures
-}
-
-fn memory() -> Figure {
-    let before_gb = resident_gb();
-    let large = Large::new(scene::SERVERS_MAX, APPS, 50);
-    let gb = resident_gb() - before_gb;
-    let note = format!(
-        "{} nodes and {} instances; the state, its index and the last version of the plan",
-        large.control.members.len(),
-        large.instances()
-    );
-    let figure = Figure::new("control.memory_gb", gb, "GB", Better::Lower);
-    figure.aim(MEMORY_AIM_GB).note(note)
-}
-
-fn resident_gb() -> f64 {
-    let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = text.split(' ').nth(1).and_then(|p| p.parse::<f64>().ok());
-    pages.unwrap_or(0.0) * PAGE_BYTES / 1e9
 }
 
 impl Large {
     /// So many servers, with applications whose services have so many shards of two replicas each, all at
     /// random nodes.
-    fn new(servers: usize, apps: usize, shards: u64) -> Large {
+    pub(super) fn new(servers: usize, apps: usize, shards: u64) -> Large {
         let mut large = Large {
             control: Control::new(1, scene::topology(servers)),
             plans: Plans::default(),
@@ -139,7 +117,7 @@ impl Large {
         NodeId::of_index(server * scene::NODES_PER_SERVER + node)
     }
 
-    fn instances(&self) -> usize {
+    pub(super) fn instances(&self) -> usize {
         let apps = self.control.apps.values();
         let shards = apps.flat_map(|app| &app.plan.shards);
         shards.map(|s| 1 + s.backups.len()).sum()
@@ -147,19 +125,29 @@ impl Large {
 
     /// Applies a command as the controller does; gives what nodes are sent, or none if it is refused.
     fn apply(&mut self, command: &Command) -> Option<Sent> {
-        let nodes: Vec<NodeId> = self.control.members.keys().copied().collect();
-        let has: Vec<_> = nodes.iter().map(|node| self.routed(*node)).collect();
-        let start = Instant::now();
+        let has = self.routes();
         let base = self.control.version;
+        self.carry_out(std::slice::from_ref(command))?;
+        self.send(base, has)
+    }
+
+    /// Applies commands that arrive together, and makes the plan that follows; none if one is refused.
+    fn carry_out(&mut self, commands: &[Command]) -> Option<()> {
         let mut next = self.control.fork();
-        let applied = next.apply(command);
+        let applied = commands.iter().map(|c| next.apply(c).ok());
+        let applied: Option<Vec<Applied>> = applied.collect();
         self.control = next;
-        if applied.ok()? == Applied::Nothing {
-            return Some(Sent::default());
-        }
         self.plans.note(&self.control);
+        applied.map(|_| ())
+    }
+
+    /// What nodes are sent that had a version, and the routes of these applications.
+    fn send(&mut self, base: u64, has: Routes) -> Option<Sent> {
         let mut sent = Sent::default();
-        for (node, has) in nodes.into_iter().zip(has) {
+        if self.control.version == base {
+            return Some(sent);
+        }
+        for (node, has) in has {
             let (plans, control) = (&mut self.plans, &self.control);
             let change = plans.change_for(control, node, base, (&has, &BTreeSet::new()))?;
             if !change.is_empty() {
@@ -168,8 +156,13 @@ impl Large {
                 sent.nodes.insert(node);
             }
         }
-        sent.ms = start.elapsed().as_secs_f64() * 1e3;
         Some(sent)
+    }
+
+    /// By node: the applications that it has the routes of, which nobody asks for requests.
+    fn routes(&self) -> Routes {
+        let nodes = self.control.members.keys();
+        nodes.map(|node| (*node, self.routed(*node))).collect()
     }
 
     /// The applications that a node has the routes of, which nobody asks for requests.
@@ -215,7 +208,7 @@ impl Large {
             cold,
         };
         let (mut sent, mut versions) = (self.apply(&begin)?, 1);
-        while let Some(event) = self.next_event(key) {
+        while let Some(event) = next_event(&self.control, key) {
             let next = self.apply(&Command::Event(event))?;
             sent.bytes += next.bytes;
             sent.nodes.extend(next.nodes);
@@ -224,50 +217,119 @@ impl Large {
         Some((sent, versions))
     }
 
-    /// What the nodes of a shard report next while it moves.
-    fn next_event(&self, key: ShardKey) -> Option<NodeEvent> {
-        let shard: &ShardPlan = self.control.apps[&key.app].shard(key)?;
-        let view = shard.view;
-        if let Some(backup) = shard.joining.first().copied() {
-            return Some(NodeEvent::Synced { key, view, backup });
-        }
-        if shard.frozen {
-            return Some(NodeEvent::Frozen { key, view });
-        }
-        let leaves = !shard.leaving.is_empty();
-        leaves.then_some(NodeEvent::Installed { key, view })
-    }
-
-    /// Time from the loss of a server to the new plan.
+    /// Time from the loss of a server until each shard has a primary and a new backup in the plan.
     fn losses(&mut self) -> Figure {
-        let (mut times, mut instances) = (Vec::new(), Vec::new());
-        for loss in 0..LOSSES {
-            let first = loss * self.servers / LOSSES * scene::NODES_PER_SERVER;
-            let nodes = (first..first + scene::NODES_PER_SERVER).map(NodeId::of_index);
-            let on = |node| self.control.shards_on(node).len();
-            instances.push(nodes.clone().map(on).sum::<usize>() as f64);
-            let members = &self.control.members;
-            let nodes = nodes.map(|node| (node, members[&node].incarnation));
-            let lose = Command::Lose {
-                nodes: nodes.collect(),
-                at: Timestamp::ZERO,
-            };
-            let sent = self.apply(&lose).expect("a loss is never refused");
-            times.push(sent.ms);
-        }
+        let losses: Vec<Replan> = (0..LOSSES).map(|loss| self.lose(loss)).collect();
+        let of = |part: fn(&Replan) -> f64| median(losses.iter().map(part).collect());
         let mut note = String::new();
         write!(
             note,
-            "median of {LOSSES} servers with {:.0} instances (median) of {} on {} servers: the command and what nodes \
-             are sent",
-            median(instances),
+            "median of {LOSSES} servers with {:.0} instances (median) of {} on {} servers: the loss {:.1} ms, {:.0} \
+             confirmations in {:.0} reports that copies leave, after each of which the new backup is chosen, {:.1} ms, \
+             and what nodes are sent after both {:.1} ms; without the log",
+            of(|r| r.instances),
             self.instances(),
             self.servers,
+            of(|r| r.lose_ms),
+            of(|r| r.confirmations),
+            of(|r| r.reports),
+            of(|r| r.confirm_ms),
+            of(|r| r.send_ms),
         )
         .expect("into memory");
-        let figure = Figure::new("control.replan_ms", median(times), "ms", Better::Lower);
+        let figure = Figure::new("control.replan_ms", of(Replan::ms), "ms", Better::Lower);
         figure.aim(REPLAN_AIM_MS).note(note)
     }
+
+    /// Loses a server. What is not timed is the nodes' work.
+    fn lose(&mut self, loss: usize) -> Replan {
+        let first = loss * self.servers / LOSSES * scene::NODES_PER_SERVER;
+        let nodes = (first..first + scene::NODES_PER_SERVER).map(NodeId::of_index);
+        let affected: BTreeSet<ShardKey> = nodes
+            .clone()
+            .flat_map(|node| self.control.shards_on(node))
+            .collect();
+        let members = &self.control.members;
+        let nodes = nodes.map(|node| (node, members[&node].incarnation));
+        let lose = Command::Lose {
+            nodes: nodes.collect(),
+            at: Timestamp::ZERO,
+        };
+        let mut replan = Replan {
+            instances: affected.len() as f64,
+            ..Replan::default()
+        };
+        let (has, base) = (self.routes(), self.control.version);
+        replan.lose_ms = timed_ms(|| self.carry_out(&[lose]).expect("a loss is never refused"));
+        replan.send_ms = timed_ms(|| drop(self.send(base, has).expect("it is known")));
+        // The primaries install the new views, and confirm that in their next reports.
+        let mut reports: BTreeMap<NodeId, Vec<Command>> = BTreeMap::new();
+        for key in affected.iter().copied() {
+            let shard = self.control.apps[&key.app].shard(key);
+            let shard = shard.expect("it has a plan");
+            if !shard.leaving.is_empty() {
+                let view = shard.view;
+                let event = Command::Event(NodeEvent::Installed { key, view });
+                reports.entry(shard.primary).or_default().push(event);
+            }
+        }
+        let (has, base) = (self.routes(), self.control.version);
+        replan.reports = reports.len() as f64;
+        for events in reports.values() {
+            replan.confirmations += events.len() as f64;
+            replan.confirm_ms += timed_ms(|| self.carry_out(events).expect("never refused"));
+        }
+        replan.send_ms += timed_ms(|| drop(self.send(base, has).expect("it is known")));
+        for key in &affected {
+            let shard = self.control.apps[&key.app].shard(*key);
+            let shard = shard.expect("it has a plan");
+            assert_eq!(shard.joining.len(), 1, "{key} has no new backup: {shard:?}");
+        }
+        replan
+    }
+}
+
+/// What the loss of a server takes.
+#[derive(Default)]
+struct Replan {
+    /// On the server.
+    instances: f64,
+    /// The loss: primaries that are lost have successors.
+    lose_ms: f64,
+    /// Confirmations of primaries that a copy leaves.
+    confirmations: f64,
+    /// Reports that they come in.
+    reports: f64,
+    /// What they take: new backups are chosen.
+    confirm_ms: f64,
+    /// What all nodes are sent after the loss, and after the confirmations.
+    send_ms: f64,
+}
+
+impl Replan {
+    fn ms(&self) -> f64 {
+        self.lose_ms + self.confirm_ms + self.send_ms
+    }
+}
+
+fn timed_ms(work: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    work();
+    start.elapsed().as_secs_f64() * 1e3
+}
+
+/// What the nodes of a shard report next while it moves.
+pub(super) fn next_event(control: &Control, key: ShardKey) -> Option<NodeEvent> {
+    let shard: &ShardPlan = control.apps[&key.app].shard(key)?;
+    let view = shard.view;
+    if let Some(backup) = shard.joining.first().copied() {
+        return Some(NodeEvent::Synced { key, view, backup });
+    }
+    if shard.frozen {
+        return Some(NodeEvent::Frozen { key, view });
+    }
+    let leaves = !shard.leaving.is_empty();
+    leaves.then_some(NodeEvent::Installed { key, view })
 }
 
 /// A chain of services.

@@ -1,7 +1,7 @@
 //! Times of the control plane on clusters of any size, for the experiments of the paper.
 
-use super::orchestrator;
 use super::scene::{NODES_PER_SERVER, Scene};
+use super::{heartbeats, orchestrator};
 use e3_placement::{Annealing, by_name};
 use e3_solver::Ilp;
 use std::time::{Duration, Instant};
@@ -41,14 +41,16 @@ pub fn placement_ms(
     placers.iter().map(time).collect()
 }
 
-/// Milliseconds of one turn of decisions while one SmartNIC in ten is overloaded: median and 99th percentile.
+/// Milliseconds of one turn of decisions, carried out and logged, while one SmartNIC in ten is overloaded: median
+/// and 99th percentile.
 pub fn decision_ms(servers: usize) -> (f64, f64) {
     let found = orchestrator::decide(servers);
     (found.median_ms(), found.p99_ms())
 }
 
-/// Milliseconds in which one core takes a heartbeat of each node, verifies its checksum and looks for decisions.
+/// Milliseconds in which one core takes a heartbeat of each node, verifies its checksum, and looks for silence and for
+/// decisions.
 pub fn heartbeats_ms(servers: usize, lengths: Lengths) -> f64 {
     let nodes = (servers * NODES_PER_SERVER) as f64;
-    nodes / orchestrator::verified_per_s(servers, lengths.measured) * 1e3
+    nodes / heartbeats::verified_per_s(servers, lengths.measured) * 1e3
 }

@@ -87,6 +87,7 @@ impl Bench {
 /// `e3 bench`.
 pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
     args.parts()?;
+    let mut tables = Vec::new();
     let (group, about, figures) = match args.group {
         BenchGroup::Engine => ("engine", engine::ABOUT, engine::run()),
         BenchGroup::Services => {
@@ -101,7 +102,8 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
         BenchGroup::Control => {
             let parts = args.parts()?;
             let parts: Vec<_> = parts.iter().filter_map(Part::of_control).collect();
-            let figures = control::run(&paper(&args.sources, settings)?, &parts);
+            let (figures, behind) = control::run(&paper(&args.sources, settings)?, &parts);
+            tables = behind;
             ("control", control::ABOUT, figures)
         }
         BenchGroup::Sim => (
@@ -111,7 +113,7 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
         ),
         BenchGroup::Demo => ("demo", demo::ABOUT, demo(&args.sources, settings)?),
     };
-    let report = Report::new(group, figures);
+    let report = Report::new(group, figures).tables(tables);
     let format = settings.format(args.output);
     output::show(format, &report, || table(&report, settings.paint()))?;
     if let Some(file) = &args.write {
@@ -252,10 +254,26 @@ fn table(report: &Report, paint: Paint) -> String {
             r.note.clone(),
         ]);
     }
-    format!(
+    let mut text = format!(
         "{} on this machine: {}\n{}",
         paint.bold(report.group),
         report.machine,
         table.render()
-    )
+    );
+    for behind in &report.tables {
+        let columns = behind.columns.iter().map(|name| format!(">{name}"));
+        let columns: Vec<String> = columns.collect();
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        let mut table = Table::new(&columns);
+        for row in &behind.rows {
+            table.row(row.clone());
+        }
+        text += &format!(
+            "\n{}\n{}{}\n",
+            paint.bold(&behind.title),
+            table.render(),
+            behind.note
+        );
+    }
+    text
 }
