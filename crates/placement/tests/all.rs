@@ -14,3 +14,4 @@ mod loss;
 mod properties;
 mod quality;
 mod traffic;
+mod weigh;
