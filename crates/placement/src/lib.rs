@@ -37,6 +37,7 @@ mod request;
 mod search;
 mod shards;
 mod spread;
+mod weigh;
 
 pub use admit::{AdmitError, Shortage, accept, admit};
 pub use assignment::given;
@@ -55,6 +56,7 @@ pub use placers::{
     Spread, by_name,
 };
 pub use request::{Demand, KindCost, Preference, Request, Reservation};
+pub use weigh::{Alternatives, Price, Weighed, weigh};
 
 use e3_model::plan::Role;
 use e3_model::{NodeId, PowerDomain, ServiceId, ShardId};

@@ -6,6 +6,9 @@ pub const REJECTED_MAX: usize = 8;
 /// Nodes whose cost a decision names.
 pub const CONSIDERED_MAX: usize = 8;
 
+/// Nodes on which each decision of a placement is weighed, unless the placement uses more.
+pub const WEIGHED_MAX: usize = 16;
+
 /// Servers that placers of whole applications consider, unless the replicas of a shard need more. So what
 /// `ilp` proves holds for placements on these servers.
 pub const CANDIDATES_MAX: usize = 16;

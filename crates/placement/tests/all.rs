@@ -15,3 +15,4 @@ mod objective;
 mod properties;
 mod quality;
 mod traffic;
+mod weigh;

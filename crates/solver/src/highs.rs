@@ -224,7 +224,9 @@ impl Highs {
         Ok(Solution {
             values: all,
             objective,
-            bound: bound(output).unwrap_or(if timed_out { 0.0 } else { objective }),
+            bound: bound(output)
+                .filter(|bound| bound.is_finite())
+                .unwrap_or(if timed_out { 0.0 } else { objective }),
             timed_out,
         })
     }

@@ -194,7 +194,7 @@ fn try_move(
 }
 
 /// Anneals, and leaves the best placement. Moves break no constraint; `is_feasible` says that none was broken
-/// before. Otherwise moves mend some of them, and the last placement is left.
+/// before. Otherwise moves fix some of them, and the last placement is left.
 fn anneal(
     state: &mut State<'_>,
     cooling: Cooling,

@@ -1,10 +1,13 @@
 //! `e3 place`: computes a placement without a cluster and explains each decision.
 
+mod alternatives;
+
 use crate::documents::builtin::{self, Text};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output, Table};
 use crate::ui::values::duration;
+use alternatives::{AlternativesView, alternatives, tables};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use e3_model::document::check_fit;
@@ -16,7 +19,7 @@ use e3_placement::{
 use e3_solver::limits::ILP_TIME;
 use e3_solver::{Ilp, Timed};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,7 +38,7 @@ pub struct Place {
     /// How it is placed.
     #[command(flatten)]
     pub placer: PlacerArgs,
-    /// Show what each service would cost on the nodes that were considered
+    /// Show for each decision what the other nodes would cost, and why nodes are rejected
     #[arg(long)]
     pub explain: bool,
     /// Output format.
@@ -126,6 +129,9 @@ pub struct PlaceView {
     pub solver: Option<SolverView>,
     /// Why `e3 deploy` would refuse this on an empty cluster, if it would.
     pub refused: Option<String>,
+    /// What the instances would cost on other nodes, if that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub alternatives: Vec<AlternativesView>,
 }
 
 /// What a solver proved.
@@ -198,11 +204,14 @@ pub fn run(args: &Place, settings: &Settings) -> Result<(), Failure> {
         .as_deref()
         .or(settings.file.profiles.as_deref());
     let profiles = builtin::profiles(dir)?;
-    let placed = place(&text, &app, &topology, &profiles.by_name, &args.placer)?;
+    let mut placed = place(&text, &app, &topology, &profiles.by_name, &args.placer)?;
+    if args.explain {
+        let request = Request::new(&app, &profiles.by_name);
+        placed.view.alternatives =
+            alternatives(&request, &topology, &profiles.by_name, &placed.placement);
+    }
     let format = settings.format(args.output);
-    output::show(format, &placed.view, || {
-        table(&placed.view, args.explain, settings)
-    })?;
+    output::show(format, &placed.view, || table(&placed.view, settings))?;
     match placed.refused {
         Some(refused) => Err(Failure {
             exit: Exit::Check,
@@ -257,6 +266,7 @@ pub fn place(
         score: evaluate(&request, topology, profiles, &placement).ok(),
         solver,
         refused: refused.as_ref().map(|f| f.message.clone()),
+        alternatives: Vec::new(),
     };
     Ok(Placed {
         placement,
@@ -293,7 +303,7 @@ fn line(d: &Decision, request: &Request<'_>, cluster: &Cluster) -> InstanceLine 
     }
 }
 
-fn table(view: &PlaceView, explain: bool, settings: &Settings) -> String {
+fn table(view: &PlaceView, settings: &Settings) -> String {
     let paint = settings.paint();
     let mut decisions = Table::new(&["INSTANCE", "ROLE", "NODE", "REASON"]);
     let mut per_node: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
@@ -330,7 +340,10 @@ fn table(view: &PlaceView, explain: bool, settings: &Settings) -> String {
         view.placer,
         nodes.render(),
     ) + &marks(view)
-        + &if explain { costs(view) } else { String::new() }
+        + &match &view.alternatives[..] {
+            [] => String::new(),
+            all => tables(all),
+        }
 }
 
 /// How good the placement is.
@@ -365,36 +378,4 @@ fn marks(view: &PlaceView) -> String {
         );
     }
     text
-}
-
-/// What each service would cost on the nodes that were considered: one line for primaries, one for
-/// backups.
-fn costs(view: &PlaceView) -> String {
-    let mut table = Table::new(&["SERVICE", "ROLE", "NODE", ">UJ/REQUEST", ">SERVICE US"]);
-    let mut seen = BTreeSet::new();
-    for line in &view.instances {
-        let service = line.instance.split('/').next().unwrap_or_default();
-        let role = if line.replica == 0 {
-            "primary"
-        } else {
-            "backup"
-        };
-        if !seen.insert((service, role)) {
-            continue;
-        }
-        for cost in &line.considered {
-            let time = cost.service_time_us;
-            table.row([
-                service.to_string(),
-                role.to_string(),
-                cost.node.clone(),
-                format!("{:.2}", cost.uj),
-                time.map_or_else(|| "-".into(), |t| format!("{t:.1}")),
-            ]);
-        }
-    }
-    format!(
-        "\nwith one instance of the service there:\n{}",
-        table.render()
-    )
 }
