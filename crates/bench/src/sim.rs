@@ -233,7 +233,7 @@ fn second(scene: &Scene<'_>) -> (Figure, Report) {
         "{:.0} thousand requests, {:.1} million events, {:.0} ms p99 latency, saturated: {}",
         report.offered_rps / 1e3,
         report.events as f64 / 1e6,
-        report.latency.p99_us / 1e3,
+        report.latency_us_p99() / 1e3,
         report.saturated
     );
     (judged(seconds, report.saturated).note(note), report)

@@ -154,6 +154,7 @@ impl Compared<'_> {
             knee_rps: sized.knee_rps,
             bottleneck: sized.bottleneck.clone(),
             shards: sized.shards.iter().cloned().collect(),
+            assumptions: sized.assumptions.clone(),
             fails_at: self.fails_at(at),
         })
     }

@@ -111,6 +111,8 @@ pub struct Figures {
     pub bottleneck: String,
     /// Services that need more shards than the manifest gives them, and how many.
     pub shards: BTreeMap<String, u16>,
+    /// What the simulator assumed beyond the profiles, in words.
+    pub assumptions: Vec<String>,
     /// Ends of inputs at which no number of servers carries the load. They are not in the ranges.
     pub fails_at: Vec<String>,
 }

@@ -33,6 +33,8 @@ pub struct Sized {
     pub bottleneck: String,
     /// Services with more shards than in the manifest, and how many they have.
     pub shards: Vec<(String, u16)>,
+    /// What the simulator assumed beyond the profiles, in words.
+    pub assumptions: Vec<String>,
     /// The step of [`STEPS`] that was enough, by index.
     pub step: usize,
 }
@@ -121,9 +123,10 @@ impl<'a> Sizer<'a> {
         Ok(Ok(Sized {
             blocks: placed.blocks,
             watts: report.watts_total,
-            p99_us: report.latency.p99_us,
+            p99_us: report.latency_us_p99(),
             knee_rps: placed.knee_rps,
             bottleneck: report.bottleneck.what.words().to_string(),
+            assumptions: report.assumptions,
             shards: grown
                 .map(|(now, _)| (now.name.clone(), now.shards))
                 .collect(),
@@ -193,7 +196,10 @@ impl<'a> Sizer<'a> {
         if report.saturated {
             return Some("are saturated in the simulator".into());
         }
-        let (p99, most) = (report.latency.p99_us, self.subject.p99_us);
+        let Some(latency) = report.latency else {
+            return Some("answer no request in the simulator".into());
+        };
+        let (p99, most) = (latency.p99_us, self.subject.p99_us);
         (p99 > most).then(|| {
             let (p99, most) = (p99 / 1e3, most / 1e3);
             format!("have a p99 of {p99:.3} ms in the simulator, the objective is {most} ms")

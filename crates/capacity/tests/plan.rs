@@ -116,6 +116,14 @@ fn a_plan_has_all_figures_with_ranges_and_the_same_bytes_each_time() {
         let sum = f.capex_usd.estimate.value + f.electricity_usd.estimate.value;
         assert!((f.ownership_usd.estimate.value / sum - 1.0).abs() < 1e-9);
         assert!(f.p99_ms <= 20.0 && f.knee_rps >= 40_000.0);
+        // Table 1 has only a bound for ema, on hosts and on SmartNICs.
+        let is_bound =
+            |note: &&String| note.starts_with("ema on a ") && note.contains("is a bound");
+        assert!(
+            f.assumptions.iter().any(|n| is_bound(&n)),
+            "{:?}",
+            f.assumptions
+        );
     }
     assert!(names.contains(&found.cheapest.as_deref().unwrap()));
     assert_eq!(found.by_load.len(), LOADS.len());

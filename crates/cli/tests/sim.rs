@@ -253,3 +253,73 @@ fn hosts_can_use_linux_sockets() {
     };
     assert!(per_joule(&["--stack", "linux"]) < per_joule(&[]));
 }
+
+/// A range in the full fidelity is one of the full fidelity: its middle is the run itself.
+#[test]
+fn a_range_is_in_the_fidelity_of_the_run() {
+    let e3 = E3::new();
+    let words = ["sim", "rta-shm", "--load", "5000", "--duration", "50ms"];
+    for fidelity in ["fast", "full"] {
+        let more = ["--range", "--fidelity", fidelity];
+        let view = e3.json(&[&words[..], &more].concat());
+        let (central, latency) = (&view["range"]["central"], &view["latency"]);
+        assert_eq!(central["latency_us_p99"], latency["p99_us"], "{fidelity}");
+        assert_eq!(central["joules_per_request"], view["joules_per_request"]);
+    }
+}
+
+#[test]
+fn a_load_past_every_capacity_has_no_latency_and_a_low_one_is_not_zero() {
+    let e3 = E3::new();
+    let words = ["sim", "iot-ts", "--load", "1e8", "--duration", "20us"];
+    let view = e3.json(&words);
+    assert_eq!(view["achieved_rps"], 0.0);
+    assert!(view["latency"].is_null(), "{view}");
+    let text = e3.good(&words);
+    assert!(text.contains("- (no request was answered)"), "{text}");
+    let text = e3.good(&["sim", "iot-ts", "--load", "0.2", "--duration", "300s"]);
+    assert!(!text.contains(" 0 requests/"), "{text}");
+}
+
+#[test]
+fn loads_that_change_are_played() {
+    let e3 = E3::new();
+    let sent = |load: &str, duration: &[&str]| -> Vec<u64> {
+        let view = e3.json(
+            &[
+                &["sim", "iot-ts", "--warm-up", "0s", "--load", load],
+                duration,
+            ]
+            .concat(),
+        );
+        let steps = view["timeline"].as_array().unwrap().iter();
+        let sent: Vec<u64> = steps.map(|s| s["sent"].as_u64().unwrap()).collect();
+        // The run in ten parts.
+        sent.chunks(10).map(|part| part.iter().sum()).collect()
+    };
+    let steps = sent("steps:0s=1000,500ms=9000", &["--duration", "1s"]);
+    assert!(
+        steps[..5].iter().all(|n| (50..200).contains(n)),
+        "{steps:?}"
+    );
+    assert!(
+        steps[5..].iter().all(|n| (750..1_050).contains(n)),
+        "{steps:?}"
+    );
+    let day = sent("day:9000,1000", &["--duration", "1s"]);
+    assert!(day[5] > 3 * day[0] && day[4] > 3 * day[9], "{day:?}");
+    // A tenth of a second with 50 requests, one with 200, and eight with none.
+    let counts = e3.file(
+        "counts.csv",
+        "time_s,requests\n0,50\n0.1,200\n0.2,0\n0.9,0\n0.95,0\n",
+    );
+    let trace = sent(&format!("trace:{counts}"), &[]);
+    assert!(
+        (30..75).contains(&trace[0]) && (150..260).contains(&trace[1]),
+        "{trace:?}"
+    );
+    assert_eq!(trace[2..].iter().sum::<u64>(), 0);
+    let arrivals = e3.file("arrivals.csv", "time_s\n5\n5.01\n5.02\n5.98\n6\n");
+    let trace = sent(&format!("trace:{arrivals}"), &["--duration", "1.001s"]);
+    assert_eq!((trace[0], trace[9]), (3, 2), "{trace:?}");
+}

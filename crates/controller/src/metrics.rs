@@ -150,6 +150,16 @@ fn apps(core: &Core, f: &Families) -> Result<()> {
         help,
         &["app", "service", "provenance"],
     )?;
+    let help = "MODELLED joules above idle of a request to the service, not measured.";
+    let per_request = f.gauge("e3_service_modelled_joules_per_request", help, by)?;
+    let help = "Joules of the nodes' meters by the processor time in the service's handlers, over the requests handled while they were read.";
+    let measured_per_request = f.gauge(
+        "e3_service_joules_per_request",
+        help,
+        &["app", "service", "provenance"],
+    )?;
+    let help = "MODELLED joules above idle of a request through all services, not measured.";
+    let app_per_request = f.gauge("e3_app_modelled_joules_per_request", help, &["app"])?;
     let help = "Requests from clients of an application, by what became of them.";
     let asked = f.counter("e3_app_requests_total", help, &["app", "result"])?;
     let help = "1 for the state that the application is in.";
@@ -181,6 +191,9 @@ fn apps(core: &Core, f: &Families) -> Result<()> {
         dead(&[name], app.dead_letters as f64);
         lost(&[name], app.state_lost as f64);
         waiting_shards(&[name], app.waiting.len() as f64);
+        if let Some(joules) = app.modelled_joules_per_request {
+            app_per_request(&[name], joules);
+        }
         asked(&[name, "admitted"], app.admitted as f64);
         asked(&[name, "overloaded"], app.overloaded as f64);
         lately(&[name], app.dead_lettered_lately as f64);
@@ -201,9 +214,16 @@ fn apps(core: &Core, f: &Families) -> Result<()> {
             expired(&labels, s.expired as f64);
             if let Some(energy) = &s.energy {
                 joules(&labels, energy.joules);
+                if let Some(joules) = energy.joules_per_request {
+                    per_request(&labels, joules);
+                }
             }
             if let Some(m) = &s.measured {
-                measured(&[name, &s.name, m.provenance.name()], m.joules);
+                let labels = [name, &s.name, m.provenance.name()];
+                measured(&labels, m.joules);
+                if let Some(joules) = m.joules_per_request {
+                    measured_per_request(&labels, joules);
+                }
             }
             waiting(&labels, f64::from(s.queue));
             busy(&labels, s.busy_seconds);

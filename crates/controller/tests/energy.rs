@@ -149,6 +149,9 @@ fn services_platform_and_idle_add_up_to_what_the_meter_shows() {
         metric(&format!("e3_service_joules_total{{{labels}}}")),
         12.5
     );
+    // 12.5 J over 100 requests.
+    let per_request = metric(&format!("e3_service_joules_per_request{{{labels}}}"));
+    assert_eq!(per_request, 0.125);
     let labels = "meter=\"rapl:package-0\",node=\"s1-host\",scope=\"processor\"";
     assert_eq!(metric(&format!("e3_node_meter_ok{{{labels}}}")), 1.0);
 }

@@ -364,6 +364,8 @@ fn energy_is_modelled_from_the_counts_and_says_so() {
     assert!(energy.source.contains("Type1-SmartNIC"), "{energy:?}");
     let metric = "e3_service_modelled_joules_total{app=\"two-services\",service=\"front\"}";
     assert!((controller.metric(metric) - 1_000.0 * each).abs() < 1e-9);
+    let metric = "e3_service_modelled_joules_per_request{app=\"two-services\",service=\"front\"}";
+    assert!((controller.metric(metric) - each).abs() < 1e-12);
     let metric = "e3_node_modelled_joules_total{node=\"s1-host\",part=\"active\"}";
     assert!(controller.metric(metric) > 0.0);
 }

@@ -3,7 +3,7 @@
 use crate::experiment::Experiment;
 use crate::outcome::{Axis, Bars, Cell, Column, Comparison, Drawing, Line, Outcome, Plot, Table};
 use crate::range::{Headline, RANGE_NOTE, Ranged, at_knee, headlines};
-use crate::words::times_range;
+use crate::words::{assumed, times_range};
 use crate::world::{Case, EvaluationError, SHARDS_NOTE, Subject, World};
 use e3_hardware::Estimate;
 use e3_model::Topology;
@@ -72,6 +72,7 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
             Err(e) => return Err(e),
         }
     }
+    notes.extend(assumed(knees.iter().flatten().map(|s| &s.usual.knee)));
     let best: Vec<Headline> = subjects
         .iter()
         .zip(knees.chunks(CLUSTERS.len()))

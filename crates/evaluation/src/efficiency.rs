@@ -3,7 +3,7 @@
 use crate::experiment::Experiment;
 use crate::outcome::{Axis, Bars, Cell, Column, Comparison, Drawing, Outcome, Plot, Table};
 use crate::range::{Headline, RANGE_NOTE, Ranged, at_knee, headlines};
-use crate::words::{percent, times_range};
+use crate::words::{assumed, percent, times_range};
 use crate::world::{Case, EvaluationError, SHARDS_NOTE, World, map};
 use e3_hardware::Estimate;
 use e3_model::Nanos;
@@ -40,27 +40,33 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
         .collect();
     let equal = equal_rates(world, &cases, &pairs)?;
     let gains = over(&pairs, &sweeps, |r| r.requests_per_joule);
-    let delays = over(&pairs, &sweeps, |r| r.latency.avg_us);
+    let delays = over(&pairs, &sweeps, |r| r.latency_us_avg());
     let mut parameters = world.parameters();
     parameters.push(("placer".into(), PLACER.into()));
-    Ok(Outcome {
-        parameters,
-        tables: vec![
-            table(&pairs),
-            ratios(&pairs, &equal),
-            headlines("Requests/J, with SmartNICs over without", 2, &gains),
-            headlines("Mean latency at the knee, with SmartNICs over without", 2, &delays),
-        ],
-        plots: plots(&pairs, &sweeps),
-        comparisons: comparisons(&pairs, &gains, &delays, &equal),
-        notes: vec![
+    let mut notes = vec![
             "Power is that of all servers of the cluster, idle power included.".into(),
             "The knee of the two clusters is at different rates; each latency is at the knee of its own cluster. At equal \
              rate, both clusters carry what is the knee of 3x-beefy."
                 .into(),
             SHARDS_NOTE.into(),
             RANGE_NOTE.into(),
+    ];
+    notes.extend(assumed(sweeps.iter().map(|s| &s.usual.knee)));
+    Ok(Outcome {
+        parameters,
+        tables: vec![
+            table(&pairs),
+            ratios(&pairs, &equal),
+            headlines("Requests/J, with SmartNICs over without", 2, &gains),
+            headlines(
+                "Mean latency at the knee, with SmartNICs over without",
+                2,
+                &delays,
+            ),
         ],
+        plots: plots(&pairs, &sweeps),
+        comparisons: comparisons(&pairs, &gains, &delays, &equal),
+        notes,
         ..EXPERIMENT.outcome()
     })
 }
@@ -103,8 +109,8 @@ fn table(pairs: &Pairs<'_>) -> Table {
             knee.achieved_rps.into(),
             knee.requests_per_joule.into(),
             knee.watts_total.into(),
-            knee.latency.avg_us.into(),
-            knee.latency.p99_us.into(),
+            knee.latency_us_avg().into(),
+            knee.latency_us_p99().into(),
             format!("{} {}", knee.bottleneck.what.words(), knee.bottleneck.node)
                 .trim()
                 .into(),
@@ -135,10 +141,10 @@ fn ratios(pairs: &Pairs<'_>, equal: &[Report]) -> Table {
             (*app).into(),
             (type1.requests_per_joule / beefy.requests_per_joule).into(),
             (type1.achieved_rps / beefy.achieved_rps).into(),
-            (type1.latency.avg_us / beefy.latency.avg_us).into(),
-            (type1.latency.p99_us / beefy.latency.p99_us).into(),
-            (equal.latency.avg_us / beefy.latency.avg_us).into(),
-            (equal.latency.p99_us / beefy.latency.p99_us).into(),
+            (type1.latency_us_avg() / beefy.latency_us_avg()).into(),
+            (type1.latency_us_p99() / beefy.latency_us_p99()).into(),
+            (equal.latency_us_avg() / beefy.latency_us_avg()).into(),
+            (equal.latency_us_p99() / beefy.latency_us_p99()).into(),
         ]
     };
     Table {
@@ -193,13 +199,13 @@ fn plots(pairs: &Pairs<'_>, sweeps: &[Ranged<Sweep>]) -> Vec<Plot> {
         plot(
             "Mean latency at the knee",
             Axis::log("mean latency (us)"),
-            |r| r.latency.avg_us,
+            |r| r.latency_us_avg(),
             "us",
         ),
         plot(
             "p99 latency at the knee",
             Axis::log("p99 latency (us)"),
-            |r| r.latency.p99_us,
+            |r| r.latency_us_p99(),
             "us",
         ),
     ]
@@ -218,7 +224,7 @@ fn comparisons(
     let equals = pairs
         .iter()
         .zip(equal)
-        .map(|((app, b, _), e)| (e.latency.avg_us / b.latency.avg_us, *app));
+        .map(|((app, b, _), e)| (e.latency_us_avg() / b.latency_us_avg(), *app));
     let (Some(gain), Some(knee), Some(equal)) = (
         highest(gains),
         highest(delays),

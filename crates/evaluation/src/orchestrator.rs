@@ -3,7 +3,7 @@
 use crate::experiment::Experiment;
 use crate::outcome::{Axis, Bars, Cell, Column, Comparison, Drawing, Outcome, Plot, Table};
 use crate::range::{ENDS, Headline, RANGE_NOTE, Ranged, headlines};
-use crate::words::{times, times_range};
+use crate::words::{assumed, times, times_range};
 use crate::world::{Case, EvaluationError, World, map};
 use e3_hardware::Estimate;
 use e3_model::Nanos;
@@ -31,12 +31,10 @@ const PARTS_QUICK: [f64; 1] = [PART_OVERLOADED];
 pub(crate) const PART_OVERLOADED: f64 = 1.2;
 /// Runs of a higher rate take too long to be repeated for a range.
 const RANGED_RPS_MAX: f64 = 1e5;
-/// How long a SmartNIC rests after a decision. The default of 15 s would need runs of many minutes to show as many
-/// decisions.
-const COOLDOWN_S: u32 = 2;
-/// Twenty of these rests, twelve in a quick run.
-const DURATION: Nanos = Nanos::from_secs(20 * COOLDOWN_S as u64);
-const DURATION_QUICK: Nanos = Nanos::from_secs(12 * COOLDOWN_S as u64);
+/// The product leaves a SmartNIC alone for 15 s after a decision: a run has time for six decisions about each, a quick
+/// one for two.
+const DURATION: Nanos = Nanos::from_secs(90);
+const DURATION_QUICK: Nanos = Nanos::from_secs(24);
 const MODES: [OrchestratorMode; 2] = [OrchestratorMode::Off, OrchestratorMode::On];
 
 /// A run.
@@ -113,8 +111,8 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
             format!("{} s", duration(world).0 / 1_000_000_000),
         ),
         (
-            "rest of a SmartNIC after a decision",
-            format!("{COOLDOWN_S} s"),
+            "cool-down of a SmartNIC after a decision",
+            format!("{} s", OrchestratorSettings::default().node_cooldown_s),
         ),
     ];
     outcome
@@ -143,6 +141,8 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
             .into(),
         format!("{RANGE_NOTE} Here only overloads of at most {RANGED_RPS_MAX} requests/s have ranges."),
     ];
+    let all = pairs.iter().flat_map(|pair| [pair.off, pair.on]);
+    outcome.notes.extend(assumed(all));
     Ok(outcome)
 }
 
@@ -158,7 +158,6 @@ impl Job<'_> {
     fn run(&self, world: &World<'_>) -> Result<Report, EvaluationError> {
         let settings = OrchestratorSettings {
             mode: self.mode,
-            node_cooldown_s: COOLDOWN_S,
             ..OrchestratorSettings::default()
         };
         world.orchestrate(
@@ -208,14 +207,13 @@ pub(crate) fn gain_once(
 fn table(pairs: &[Pair<'_>]) -> Table {
     let row = |pair: &Pair<'_>, mode: &str, report: &Report| -> Vec<Cell> {
         let saturated = if report.saturated { "yes" } else { "no" };
-        let latency = |us: f64| Some(us).filter(|us| *us > 0.0).into();
         vec![
             pair.app.into(),
             pair.rate_rps.into(),
             mode.into(),
             report.achieved_rps.into(),
-            latency(report.latency.avg_us),
-            latency(report.latency.p99_us),
+            report.latency_us_avg().into(),
+            report.latency_us_p99().into(),
             report.requests_per_joule.into(),
             (report.disruption.moves as f64).into(),
             saturated.into(),
@@ -228,7 +226,7 @@ fn table(pairs: &[Pair<'_>]) -> Table {
         title: "In the last quarter of each run".into(),
         columns: vec![
             Column::given("application"),
-            Column::given("offered requests/s"),
+            Column::modelled("offered requests/s", 0),
             Column::given("orchestrator"),
             Column::modelled("requests/s", 0),
             Column::modelled("mean latency us", 1),

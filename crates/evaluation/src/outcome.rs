@@ -96,15 +96,20 @@ impl From<&str> for Cell {
     }
 }
 
+/// What is not a number, such as the latency of no request, is no value.
 impl From<f64> for Cell {
     fn from(number: f64) -> Cell {
-        Cell::Number(number)
+        if number.is_finite() {
+            Cell::Number(number)
+        } else {
+            Cell::None
+        }
     }
 }
 
 impl From<Option<f64>> for Cell {
     fn from(number: Option<f64>) -> Cell {
-        number.map_or(Cell::None, Cell::Number)
+        number.map_or(Cell::None, Cell::from)
     }
 }
 
@@ -168,13 +173,13 @@ impl Bars {
 
     /// Values with their ranges.
     pub fn ranged(name: &str, values: &[Option<Estimate>]) -> Bars {
+        let is_known =
+            |v: &&Estimate| v.low.is_finite() && v.value.is_finite() && v.high.is_finite();
+        let known = || values.iter().map(|v| v.as_ref().filter(is_known));
         Bars {
             name: name.into(),
-            values: values.iter().map(|v| Some(v.as_ref()?.value)).collect(),
-            ranges: values
-                .iter()
-                .map(|v| v.as_ref().map(|v| (v.low, v.high)))
-                .collect(),
+            values: known().map(|v| Some(v?.value)).collect(),
+            ranges: known().map(|v| Some((v?.low, v?.high))).collect(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::experiment::Experiment;
 use crate::outcome::{Axis, Bars, Cell, Column, Drawing, Outcome, Plot, Table};
 use crate::range::{Headline, RANGE_NOTE, Ranged, headlines};
+use crate::words::assumed;
 use crate::world::{Case, EvaluationError, Subject, World};
 use e3_hardware::Estimate;
 use e3_model::NodeKind;
@@ -49,6 +50,7 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
             Err(e) => return Err(e),
         }
     }
+    notes.extend(assumed(found.iter().flatten().map(|s| &s.usual.knee)));
     Ok(Outcome {
         parameters: world.parameters(),
         tables: vec![
@@ -73,7 +75,7 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
                 &found,
                 "Mean latency at the knee",
                 Axis::log("mean latency (us)"),
-                |s| s.knee.latency.avg_us,
+                |s| s.knee.latency_us_avg(),
             ),
         ],
         notes,
@@ -106,8 +108,8 @@ fn table(cases: &[Case<'_>], found: &[Option<Ranged<Sweep>>]) -> Table {
             case.placer.into(),
             knee.map(|k| k.achieved_rps).into(),
             knee.map(|k| k.requests_per_joule).into(),
-            knee.map(|k| k.latency.avg_us).into(),
-            knee.map(|k| k.latency.p99_us).into(),
+            knee.map(|k| k.latency_us_avg()).into(),
+            knee.map(|k| k.latency_us_p99()).into(),
             knee.map_or(Cell::None, |k| k.bottleneck.what.words().into()),
         ]
     };
@@ -158,8 +160,8 @@ fn means(found: &[Option<Ranged<Sweep>>]) -> Table {
             PLACERS[at].into(),
             mean(|s| s.knee.requests_per_joule).into(),
             mean(|s| s.knee.achieved_rps).into(),
-            mean(|s| s.knee.latency.avg_us).into(),
-            mean(|s| s.knee.latency.p99_us).into(),
+            mean(|s| s.knee.latency_us_avg()).into(),
+            mean(|s| s.knee.latency_us_p99()).into(),
         ]
     };
     Table {

@@ -3,6 +3,7 @@
 use crate::experiment::Experiment;
 use crate::outcome::{Axis, Bars, Column, Comparison, Drawing, Line, Outcome, Plot, Table};
 use crate::range::{Headline, RANGE_NOTE, Ranged, headlines};
+use crate::words::assumed;
 use crate::world::{EvaluationError, Subject, World};
 use e3_perfsim::{Point, Sweep};
 use e3_power::paper::table4;
@@ -53,17 +54,21 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
     }
     let mut parameters = world.parameters();
     parameters.push(("placer".into(), PLACER.into()));
+    let mut notes: Vec<String> = assumed(sweeps.iter().map(|s| &s.knee))
+        .into_iter()
+        .collect();
+    notes.extend([
+            "Idle and peak of a server are Table 4's and calibrate the model; between them it is a fit of Table 1. A \
+             SmartNIC draws its whole active power from its first message on, since its cores never sleep."
+                .into(),
+            RANGE_NOTE.into(),
+    ]);
     Ok(Outcome {
         parameters,
         tables,
         plots,
         comparisons: comparisons(&sweeps),
-        notes: vec![
-            "Idle and peak of a server are Table 4's and calibrate the model; between them it is a fit of Table 1. A \
-             SmartNIC draws its whole active power from its first message on, since its cores never sleep."
-                .into(),
-            RANGE_NOTE.into(),
-        ],
+        notes,
         ..EXPERIMENT.outcome()
     })
 }

@@ -51,9 +51,16 @@ impl<T> Ranged<T> {
         }
     }
 
-    /// A figure with its range.
+    /// A figure with its range. If one of the three is not a number, the range is none.
     pub(crate) fn figure(&self, of: impl Fn(&T) -> f64) -> Estimate {
         let [value, fewest, most] = [of(&self.usual), of(&self.fewest), of(&self.most)];
+        if fewest.is_nan() || most.is_nan() {
+            return Estimate {
+                low: f64::NAN,
+                value,
+                high: f64::NAN,
+            };
+        }
         Estimate {
             low: value.min(fewest).min(most),
             value,

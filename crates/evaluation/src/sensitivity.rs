@@ -43,7 +43,13 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
             *shown = value.to_string();
         }
     }
-    show::all(&mut outcome, &parameters, &effects?);
+    let effects = effects?;
+    show::all(&mut outcome, &parameters, &effects);
+    let assumed = effects
+        .iter()
+        .filter_map(|e| Some((e.app, e.assumed.as_ref()?)));
+    let notes = assumed.map(|(app, note)| format!("{app}: {note}"));
+    outcome.notes.extend(notes);
     outcome.notes.push(
         "Each parameter moves alone. One that has no effect on a run, such as those of SmartNICs on a cluster without, \
          is not run again there. A change that is no larger than that by chance means nothing."

@@ -3,7 +3,7 @@
 use crate::experiment::Experiment;
 use crate::outcome::{Axis, Column, Comparison, Drawing, Line, Outcome, Plot, Table};
 use crate::range::{RANGE_NOTE, Ranged};
-use crate::words::times_range;
+use crate::words::{assumed, times_range};
 use crate::world::{EvaluationError, REQUEST_BYTES, Subject, World};
 use e3_hardware::Estimate;
 use e3_model::profile::ServiceTime;
@@ -83,17 +83,22 @@ fn run(world: &World<'_>) -> Result<Outcome, EvaluationError> {
     let mut parameters = world.parameters();
     parameters.retain(|(name, _)| name != "request size");
     parameters.push(("placer".into(), PLACER.into()));
-    Ok(Outcome {
-        parameters,
-        tables: vec![table(&rows)],
-        plots: rows.chunks(sizes.len() * ASSUMPTIONS.len()).map(plot).collect(),
-        comparisons: comparisons(&rows),
-        notes: vec![
+    let mut notes = vec![
             "Service times of sizes other than 512 bytes are an assumption, not Table 1's: what is between the two lines of \
              a figure is possible. Accelerators for larger requests are contained in Table 1 at 512 bytes only."
                 .into(),
             RANGE_NOTE.into(),
-        ],
+    ];
+    notes.extend(assumed(sweeps.iter().map(|s| &s.usual.knee)));
+    Ok(Outcome {
+        parameters,
+        tables: vec![table(&rows)],
+        plots: rows
+            .chunks(sizes.len() * ASSUMPTIONS.len())
+            .map(plot)
+            .collect(),
+        comparisons: comparisons(&rows),
+        notes,
         ..EXPERIMENT.outcome()
     })
 }

@@ -162,7 +162,7 @@ fn knee(scene: &Scene, fidelity: Fidelity, middle_rps: f64, factor: f64) -> f64 
         let rate = middle_rps * f64::powf(factor, step);
         let power = |seed| {
             let report = scene.run_seeded(fidelity, rate, 10_000.0, seed);
-            (report.achieved_rps / report.latency.avg_us).ln()
+            (report.achieved_rps / report.latency_us_avg()).ln()
         };
         let power = (1..=SEEDS).map(power).sum::<f64>() / SEEDS as f64;
         // Orthogonal polynomials on five points.
@@ -185,7 +185,7 @@ fn agree(name: &str, scene: &Scene, rate_rps: f64, requests: f64) {
         for seed in 1..=SEEDS {
             let report = scene.run_seeded(fidelity, rate_rps, requests, seed);
             assert!(!report.saturated, "{name} at {rate_rps}/s, seed {seed}");
-            let latency = report.latency;
+            let latency = report.latency.unwrap();
             let of = [
                 latency.p50_us,
                 latency.p99_us,
@@ -262,6 +262,33 @@ fn both_fidelities_agree_on_the_thermostats() {
     near("messages", handled(&fast), handled(&full));
 }
 
+/// In both fidelities the energy of nodes and idle servers is that of the services, and that of the requests.
+#[test]
+fn energy_of_nodes_services_and_requests_is_that_of_the_cluster() {
+    #[track_caller]
+    fn same(a: f64, b: f64) {
+        assert!((a - b).abs() <= 1e-9 * a.abs().max(b.abs()), "{a} and {b}");
+    }
+    // Idle power of a server: Table 4.
+    for (scene, idle_w) in [(chain(BEEFY), 83.0), (diamond(TYPE1), 98.0)] {
+        for fidelity in [Fidelity::Fast, Fidelity::Full] {
+            let report = scene.run(fidelity, 8_000.0, 4_000.0);
+            let energy = report.energy;
+            let of_nodes: f64 = report.nodes.iter().map(|n| n.watts).sum();
+            same(
+                (of_nodes + 3.0 * idle_w) * report.measured_s,
+                energy.total_j,
+            );
+            same(
+                report.services.iter().map(|s| s.joules).sum(),
+                energy.total_j,
+            );
+            same(energy.requests_j + energy.in_flight_j, energy.total_j);
+            assert!(energy.requests_j > 0.9 * energy.total_j, "{energy:?}");
+        }
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_report() {
     let scene = chain(TYPE1);
@@ -284,7 +311,13 @@ fn a_load_beyond_the_capacity_is_saturated_in_both() {
 #[test]
 fn a_stateful_service_may_answer_before_the_last_message() {
     let mut scene = chain(BEEFY);
-    let p50 = |scene: &Scene, fidelity| scene.run(fidelity, 8_000.0, 5_000.0).latency.p50_us;
+    let p50 = |scene: &Scene, fidelity| {
+        scene
+            .run(fidelity, 8_000.0, 5_000.0)
+            .latency
+            .unwrap()
+            .p50_us
+    };
     let last = p50(&scene, Fidelity::Full);
     scene.options.answered_by = Some(e3_model::ServiceId(1));
     let (fast, full) = (p50(&scene, Fidelity::Fast), p50(&scene, Fidelity::Full));

@@ -151,6 +151,32 @@ mod tests {
     }
 
     #[test]
+    fn a_size_between_two_takes_a_time_between_theirs() {
+        let text = include_str!("../../../profiles/paper/knn.yaml");
+        let mut knn = parse_profile("knn", text).unwrap();
+        let cost = knn.spec.nodes.get_mut(&NodeKind::Host).unwrap();
+        let point = |bytes, ns| e3_model::profile::ServiceTime {
+            bytes,
+            time: e3_model::Nanos(ns),
+            instructions: None,
+        };
+        cost.service_time = vec![point(256, 10_000), point(1024, 40_000)];
+        let mean = |bytes| {
+            let time = ServiceTime::of(&knn, NodeKind::Host, bytes, &Guesses::default());
+            time.map(|t| t.mean)
+        };
+        let all = [256, 448, 640, 1024].map(|bytes| mean(bytes).unwrap());
+        assert_eq!(all, [10_000.0, 17_500.0, 25_000.0, 40_000.0]);
+        let refused = mean(1025).unwrap_err();
+        assert!(
+            refused
+                .to_string()
+                .contains("256..=1024 bytes, not of 1025"),
+            "{refused}"
+        );
+    }
+
+    #[test]
     fn samples_have_the_mean_and_the_variation() {
         let mut random = Random::new(5);
         for variation in [0.0, 0.5, 1.0, 2.0] {

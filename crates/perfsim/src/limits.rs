@@ -12,7 +12,7 @@ pub const MESSAGES_MAX: usize = 4_000_000;
 pub const SAMPLES_MAX: usize = 10_000_000;
 /// Spans that a trace keeps.
 pub const SPANS_MAX: usize = 1_000_000;
-/// Use of a resource from which it is saturated.
+/// Use of a resource from which it is saturated. A guess, as the next one; design page 026 has the reasons.
 pub const SATURATED_USE: f64 = 0.99;
 /// Part of the requests of the second half of a run by which those in flight may grow.
 pub const GROWTH_MAX: f64 = 0.02;

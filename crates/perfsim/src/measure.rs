@@ -41,6 +41,7 @@ impl Simulator {
             done,
             failed,
             handled: vec![0; services],
+            pauses: self.totals.pauses.fresh(),
             ..fresh
         };
         self.requests.for_each(|r| r.weight_nj = 0.0);
@@ -79,10 +80,14 @@ impl Simulator {
         let loads: Vec<NodeLoad> = (0..model.nodes.len()).map(load).collect();
         let idle_j: f64 = model.servers.iter().map(|s| self.idle_j(s, last.at)).sum();
         let idle_w = idle_j / time * 1e9;
+        let outcomes = self.totals.pauses.take_step();
         let step = Step {
-            at_s: last.at as f64 * 1e-9,
-            offered_rps: (mark.arrived - last.arrived) as f64 / time * 1e9,
-            achieved_rps: (mark.done - last.done) as f64 / time * 1e9,
+            at_ms: last.at as f64 / 1e6,
+            sent: mark.arrived - last.arrived,
+            done: mark.done - last.done,
+            other: outcomes.other,
+            latency_us_max: outcomes.latency_max as f64 / 1e3,
+            pause_ms_max: outcomes.pause_max as f64 / 1e6,
             watts: idle_w + loads.iter().map(|l| l.active_w).sum::<f64>(),
             in_flight: self.requests.len(),
         };

@@ -4,7 +4,8 @@ use e3_model::profile::Provenance;
 use e3_model::{Latency, NodeId, NodeKind};
 use serde::Serialize;
 
-/// The result of a run. Fields that `e3 load` reports too have the same names.
+/// The result of a run. What `e3 load` reports too has the same names and units; a test compares them. The simulator's
+/// steps also have power and requests in flight.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
     /// Always modelled.
@@ -23,8 +24,10 @@ pub struct Report {
     pub saturated: bool,
     /// Requests in flight at the end.
     pub in_flight: usize,
-    /// Latency of the requests that were answered.
-    pub latency: Latency,
+    /// Latency of the requests that were answered; None if there are none.
+    pub latency: Option<Latency>,
+    /// Longest time without an outcome while requests were in flight.
+    pub longest_pause_ms: f64,
     /// Energy of all servers over the requests answered; None if there are none.
     pub joules_per_request: Option<f64>,
     /// The inverse.
@@ -62,6 +65,18 @@ pub struct Report {
     /// Memory of the simulation at its end, samples and spans excluded.
     #[serde(skip)]
     pub memory_bytes: usize,
+}
+
+impl Report {
+    /// Mean latency in microseconds; not a number if no request was answered.
+    pub fn latency_us_avg(&self) -> f64 {
+        self.latency.map_or(f64::NAN, |l| l.avg_us)
+    }
+
+    /// Latency in microseconds that 99 of 100 requests did not exceed; not a number if no request was answered.
+    pub fn latency_us_p99(&self) -> f64 {
+        self.latency.map_or(f64::NAN, |l| l.p99_us)
+    }
 }
 
 /// Samples and spans that were asked for and not kept, since there were more than
@@ -176,15 +191,21 @@ pub struct Energy {
     pub in_flight_j: f64,
 }
 
-/// A part of a run.
+/// A hundredth of a run.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Step {
-    /// Its start.
-    pub at_s: f64,
-    /// Requests that arrived per second.
-    pub offered_rps: f64,
-    /// Requests that were answered per second.
-    pub achieved_rps: f64,
+    /// Its start, since the run began.
+    pub at_ms: f64,
+    /// Requests that arrived.
+    pub sent: u64,
+    /// Requests that were answered.
+    pub done: u64,
+    /// Other outcomes: requests that were refused.
+    pub other: u64,
+    /// Longest latency of the requests answered.
+    pub latency_us_max: f64,
+    /// Longest time without an outcome that ended in it, while requests were in flight.
+    pub pause_ms_max: f64,
     /// Power of all servers.
     pub watts: f64,
     /// Requests in flight at its end.

@@ -70,9 +70,9 @@ fn service_time(
     }
 }
 
-/// Service times of requests smaller than all that were measured.
+/// Service times of requests smaller than all that were measured, then those that are only bounds.
 pub(crate) fn assumptions(input: &Input<'_>, nodes: &[Node]) -> Vec<String> {
-    let mut all = BTreeSet::new();
+    let (mut small, mut bounds) = (BTreeSet::new(), BTreeSet::new());
     for d in &input.placement.decisions {
         let spec = input.app.service(d.key.service);
         let Some(node) = nodes.get(d.node.index()) else {
@@ -83,14 +83,22 @@ pub(crate) fn assumptions(input: &Input<'_>, nodes: &[Node]) -> Vec<String> {
         let from = profile.and_then(|p| ServiceTime::assumed_from(p, kind, bytes));
         if let Some(from) = from {
             let percent = u64::from(bytes) * 100 / u64::from(from);
-            all.insert(format!(
+            small.insert(format!(
                 "{} on a {}: measured with {from} bytes, not with {bytes}; its time is between {percent} and 100 % of the measured one (guess per_byte_part)",
                 spec.name,
                 kind.name()
             ));
         }
+        let cost = profile.and_then(|p| p.spec.nodes.get(&kind));
+        if cost.is_some_and(|cost| cost.lower_bound) {
+            bounds.insert(format!(
+                "{} on a {}: its service time is a bound, since the network port and not the cores limited the measurement; the true time is at most that",
+                spec.name,
+                kind.name()
+            ));
+        }
     }
-    all.into_iter().collect()
+    small.into_iter().chain(bounds).collect()
 }
 
 /// The state of a shard: what was measured, else a part of what is reserved for it.

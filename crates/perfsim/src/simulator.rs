@@ -224,6 +224,9 @@ impl Simulator {
             has_failed: false,
         });
         self.totals.arrived += 1;
+        self.totals
+            .pauses
+            .on_sent(self.now, self.requests.len() == 1);
         if self.plane.is_some() {
             self.on_plane_arrive(request, slot);
             return self.next_arrival();
@@ -409,6 +412,8 @@ impl Simulator {
     fn finish(&mut self, of: u32) {
         let request = self.requests[of];
         self.requests.remove(of);
+        let latency = Some(request.latency).filter(|l| *l < u64::MAX);
+        self.totals.pauses.on_outcome(self.now, latency);
         if request.latency == u64::MAX {
             self.totals.other_weight_nj += request.weight_nj;
             return;

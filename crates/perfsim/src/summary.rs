@@ -29,6 +29,7 @@ impl Simulator {
             saturated: self.is_saturated(bottleneck.utilisation),
             in_flight: self.requests.len(),
             latency: self.latency(),
+            longest_pause_ms: self.totals.pauses.longest(end.at, self.requests.len()) as f64 / 1e6,
             joules_per_request: (done > 0).then(|| energy.total / done as f64),
             requests_per_joule: done as f64 / energy.total,
             watts_total: energy.total / seconds,
@@ -59,19 +60,16 @@ impl Simulator {
         }
     }
 
-    fn latency(&self) -> Latency {
+    fn latency(&self) -> Option<Latency> {
         let of = &self.totals.latency;
-        if of.is_empty() {
-            return Latency::default();
-        }
         let at = |quantile| of.value_at_quantile(quantile) as f64 / 1e3;
-        Latency {
+        (!of.is_empty()).then(|| Latency {
             avg_us: self.totals.latency_sum / of.len() as f64 / 1e3,
             p50_us: at(0.5),
             p99_us: at(0.99),
             p99_9_us: at(0.999),
             max_us: of.max() as f64 / 1e3,
-        }
+        })
     }
 
     /// Whether requests come faster than they are answered: a resource is full, or those in flight

@@ -18,7 +18,7 @@ const RATE_FIRST_RPS: f64 = 100.0;
 const RATE_MAX_RPS: f64 = 1e10;
 /// The highest rate is known to this part.
 const RATE_PART: f64 = 1.02;
-/// Points of the curve, as parts of the highest rate.
+/// Points of the curve, as parts of the highest rate. A guess, as the next ones; design page 026 has the reasons.
 const PARTS: [f64; 14] = [
     0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95,
 ];
@@ -52,8 +52,8 @@ pub struct Point {
     pub achieved_rps: f64,
     /// The cluster cannot carry it.
     pub saturated: bool,
-    /// Latency.
-    pub latency: Latency,
+    /// Latency; None if no request was answered.
+    pub latency: Option<Latency>,
     /// Energy of all servers over requests.
     pub joules_per_request: Option<f64>,
     /// Mean power of all servers.
@@ -134,12 +134,9 @@ pub fn sweep_with<E>(
 
 /// Where throughput over latency is highest.
 fn power_max(reports: &[Report]) -> &Report {
-    let power = |r: &Report| {
-        if r.latency.avg_us > 0.0 && !r.saturated {
-            r.achieved_rps / r.latency.avg_us
-        } else {
-            0.0
-        }
+    let power = |r: &Report| match r.latency {
+        Some(latency) if latency.avg_us > 0.0 && !r.saturated => r.achieved_rps / latency.avg_us,
+        _ => 0.0,
     };
     let best = reports.iter().max_by(|a, b| power(a).total_cmp(&power(b)));
     best.expect("a curve has points")

@@ -52,6 +52,66 @@ pub(crate) struct Totals {
     /// In flight and arrived in the middle of the measurement.
     pub middle: Option<(usize, u64)>,
     pub timeline: Vec<Step>,
+    pub pauses: Pauses,
+}
+
+/// Outcomes of requests and the times between them.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Pauses {
+    /// When a request had its outcome last, or was sent while none was in flight.
+    since: u64,
+    longest: u64,
+    /// Of the present step.
+    step: StepOutcomes,
+}
+
+/// Outcomes in a step of the timeline.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct StepOutcomes {
+    pub other: u64,
+    pub latency_max: u64,
+    pub pause_max: u64,
+}
+
+impl Pauses {
+    /// The same without what was found so far.
+    pub fn fresh(&self) -> Pauses {
+        Pauses {
+            since: self.since,
+            ..Pauses::default()
+        }
+    }
+
+    /// A request is sent.
+    #[inline]
+    pub fn on_sent(&mut self, now: u64, is_only_one: bool) {
+        if is_only_one {
+            self.since = now;
+        }
+    }
+
+    /// A request has its outcome: its latency, or None if it was refused.
+    #[inline]
+    pub fn on_outcome(&mut self, now: u64, latency: Option<u64>) {
+        let pause = now - self.since;
+        self.since = now;
+        self.longest = self.longest.max(pause);
+        let step = &mut self.step;
+        step.pause_max = step.pause_max.max(pause);
+        step.other += u64::from(latency.is_none());
+        step.latency_max = step.latency_max.max(latency.unwrap_or(0));
+    }
+
+    /// A step ends.
+    pub fn take_step(&mut self) -> StepOutcomes {
+        std::mem::take(&mut self.step)
+    }
+
+    /// The longest pause until now, the one that lasts included.
+    pub fn longest(&self, now: u64, in_flight: usize) -> u64 {
+        let lasts = if in_flight > 0 { now - self.since } else { 0 };
+        self.longest.max(lasts)
+    }
 }
 
 impl Totals {
@@ -82,6 +142,7 @@ impl Totals {
             tick: Mark::default(),
             middle: None,
             timeline: Vec::new(),
+            pauses: Pauses::default(),
         }
     }
 

@@ -81,7 +81,7 @@ fn queues_in_tandem_are_m_m_1_each() {
         near(service.sojourn_us, S / (1.0 - load), "tandem");
     }
     let in_queues: f64 = report.services.iter().map(|s| s.sojourn_us).sum();
-    let hops = report.latency.avg_us - in_queues;
+    let hops = report.latency_us_avg() - in_queues;
     assert!(
         (0.0..50.0).contains(&hops),
         "the rest is the network: {hops} us"

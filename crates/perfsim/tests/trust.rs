@@ -1,10 +1,9 @@
-//! What a reader may rely on: energy adds up, the same seed gives the same report, the paper's table
+//! What a reader may rely on: the same seed gives the same report, the paper's table
 //! comes out again, and what cannot be predicted is refused.
 
 mod common;
 
 use common::{Scene, at, chain, iot_ts, scene};
-use e3_hardware::guesses::{Concerns, GUESSES};
 use e3_hardware::network::{ROUND_TRIP_PCIE, ROUND_TRIP_SMARTNICS};
 use e3_model::Nanos;
 use e3_model::document::{parse_application, parse_profile, parse_topology};
@@ -23,33 +22,6 @@ fn same(a: f64, b: f64) {
 }
 
 #[test]
-fn energy_of_services_and_of_requests_is_that_of_the_cluster() {
-    for (topology, rate) in [
-        ("3x-type1", 20_000.0),
-        ("3x-type1", 5.0),
-        ("3x-beefy", 20_000.0),
-    ] {
-        let scene = iot_ts(topology, "hcm-kind");
-        let run = Run {
-            samples: true,
-            ..at(rate, 2.0)
-        };
-        let report = scene.run(run);
-        let energy = report.energy;
-        same(
-            report.services.iter().map(|s| s.joules).sum(),
-            energy.total_j,
-        );
-        same(energy.requests_j + energy.in_flight_j, energy.total_j);
-        same(
-            report.samples.iter().map(|s| s.joules).sum(),
-            energy.requests_j,
-        );
-        same(report.watts_total * report.measured_s, energy.total_j);
-    }
-}
-
-#[test]
 fn a_run_that_breaks_off_while_it_warms_up_is_saturated() {
     let scene = iot_ts("3x-type1", "joules");
     let mut run = at(50_000_000.0, 8.0);
@@ -58,7 +30,11 @@ fn a_run_that_breaks_off_while_it_warms_up_is_saturated() {
     assert!(report.saturated);
     assert!(report.duration_s < 6.0, "{} s", report.duration_s);
     assert!(report.offered_rps > 1_000_000.0, "{}", report.offered_rps);
-    assert!(report.latency.p50_us > 0.0, "{:?}", report.latency);
+    assert!(
+        report.latency.is_some_and(|l| l.p50_us > 0.0),
+        "{:?}",
+        report.latency
+    );
     assert!(report.joules_per_request.is_some_and(|j| j > 0.0));
 }
 
@@ -192,7 +168,7 @@ fn a_sleeping_host_saves_power_and_costs_latency() {
     let awake = scene.run(at(500.0, 2.0));
     assert!(asleep.watts_total < 0.8 * awake.watts_total);
     assert!(
-        asleep.latency.p50_us > awake.latency.p50_us + 20.0,
+        asleep.latency.unwrap().p50_us > awake.latency.unwrap().p50_us + 20.0,
         "{:?} {:?}",
         asleep.latency,
         awake.latency
@@ -373,39 +349,4 @@ fn a_smartnic_saves_at_low_load_what_the_guess_says() {
         (full_by_load / full - 1.0).abs() < 0.02,
         "{full_by_load} {full}"
     );
-}
-
-/// What is not run again where a guess has no effect would give the same.
-#[test]
-fn a_guess_changes_nothing_where_it_has_no_effect() {
-    for topology in ["3x-beefy", "3x-type1"] {
-        let run = |guess: Option<(&str, f64)>| {
-            let mut scene = iot_ts(topology, "joules");
-            if let Some((name, value)) = guess {
-                scene.options.guesses.set(name, value).unwrap();
-            }
-            scene.run(at(5_000.0, 0.1))
-        };
-        let usual = run(None);
-        for guess in GUESSES {
-            let has_effect = match guess.concerns {
-                // Placers look at it, and the placement is the same here.
-                Concerns::Every => guess.name != "knee_utilisation",
-                Concerns::Hosts | Concerns::HyperThreading | Concerns::Backups => true,
-                Concerns::SmartNics | Concerns::Pcie => topology == "3x-type1",
-                Concerns::Racks
-                | Concerns::Roce
-                | Concerns::LinuxStack
-                | Concerns::SmallRequests
-                | Concerns::Moves
-                | Concerns::LinkFailures => false,
-            };
-            let ends = [guess.low, guess.high].map(|value| run(Some((guess.name, value))));
-            let changes = ends.iter().any(|end| *end != usual);
-            // A traffic manager holds nothing at this load.
-            if guess.name != "traffic_manager_waiting_max" {
-                assert_eq!(changes, has_effect, "{} on {topology}", guess.name);
-            }
-        }
-    }
 }

@@ -24,9 +24,17 @@ pub fn kind_and_scale(kind: NodeKind, emulated: bool, speed: f64) -> String {
     }
 }
 
-/// A rate without decimals, grouped.
+/// A rate without decimals, grouped; below 10 with two significant digits, so that a low rate is not 0.
 pub fn rate(value: f64) -> String {
-    count(value.max(0.0).round() as u64)
+    if value <= 0.0 || value >= 10.0 {
+        return count(value.max(0.0).round() as u64);
+    }
+    let digits = (1.0 - value.log10().floor()).clamp(0.0, 9.0) as usize;
+    let text = format!("{value:.digits$}");
+    match text.trim_end_matches('0') {
+        "" | "0." => format!("{value:.1e}"),
+        text => text.trim_end_matches('.').to_string(),
+    }
 }
 
 /// Bytes in the largest binary unit that leaves at least 1.
@@ -44,9 +52,11 @@ pub fn bytes(value: u64) -> String {
     format!("{amount:.1} TiB")
 }
 
-/// Microseconds as `us`, `ms` or `s`.
+/// Microseconds as `us`, `ms` or `s`; `-` if there is no value.
 pub fn micros(us: f64) -> String {
-    if us < 1_000.0 {
+    if !us.is_finite() {
+        "-".into()
+    } else if us < 1_000.0 {
         format!("{us:.0} us")
     } else if us < 1_000_000.0 {
         format!("{:.2} ms", us / 1e3)
@@ -124,6 +134,16 @@ mod tests {
         assert_eq!(bytes(4 << 30), "4.0 GiB");
         assert_eq!(micros(870.4), "870 us");
         assert_eq!(micros(1_234.0), "1.23 ms");
+        assert_eq!(micros(f64::NAN), "-");
+        assert_eq!(
+            [0.0, 3.0, 10.4, 7_000.6].map(rate),
+            ["0", "3", "10", "7,001"]
+        );
+        assert_eq!(
+            [0.004, 0.25, 2.54, 9.97].map(rate),
+            ["0.004", "0.25", "2.5", "10"]
+        );
+        assert_eq!(rate(3e-12), "3.0e-12");
         assert_eq!(plural(1, "node"), "1 node");
         assert_eq!(plural(6, "node"), "6 nodes");
     }

@@ -2,6 +2,7 @@
 
 use super::parameters::Parameter;
 use crate::clusters::{self, CLUSTERS};
+use crate::words::assumed;
 use crate::world::{Case, EvaluationError, Subject, World, map};
 use crate::{orchestrator, placement, power};
 use e3_perfsim::{Effort, Report, Sweep};
@@ -46,6 +47,8 @@ pub(super) type Headlines = [Option<f64>; HEADLINES.len()];
 /// What the headlines of an application are as predicted, and with each parameter at both ends.
 pub(super) struct Effects<'a> {
     pub(super) app: &'a str,
+    /// What the simulator assumed beyond the profiles.
+    pub(super) assumed: Option<String>,
     pub(super) usual: Headlines,
     pub(super) ends: Vec<[Headlines; 2]>,
 }
@@ -148,8 +151,10 @@ pub(super) fn effects<'a>(
             (Found::Curve(_), None) => {}
         }
     }
+    let knees = usual.curves.iter().flatten().map(|s| &s.knee);
     Ok(Effects {
         app: &subject.app.name,
+        assumed: assumed(knees),
         usual: headlines(&usual),
         ends: ends
             .iter()
@@ -184,8 +189,8 @@ fn headlines(results: &Results) -> Headlines {
     [
         ratio(TYPE1, BEEFY, |r| r.requests_per_joule),
         ratio(TYPE1, BEEFY, |r| r.achieved_rps),
-        ratio(TYPE1, BEEFY, |r| r.latency.avg_us),
-        ratio(TYPE1, BEEFY, |r| r.latency.p99_us),
+        ratio(TYPE1, BEEFY, |r| r.latency_us_avg()),
+        ratio(TYPE1, BEEFY, |r| r.latency_us_p99()),
         clusters::against_best(&five),
         ratio(JOULES, HCM, |r| r.requests_per_joule),
         results.orchestrated,

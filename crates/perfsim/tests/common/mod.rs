@@ -57,6 +57,57 @@ pub fn chain(services: usize, cores: u16, variation: f64) -> Scene {
     scene
 }
 
+/// A cluster of nodes by rack, each a server of its own: name, kind, cores, Gb/s.
+pub fn racks(racks: &[&[(&str, &str, u16, f64)]]) -> Topology {
+    let mut text =
+        "apiVersion: e3.dev/v1alpha1\nkind: Topology\nmetadata: {name: racks}\nspec:\n  racks:\n"
+            .to_string();
+    for (at, rack) in racks.iter().enumerate() {
+        text += &format!("    - name: r{at}\n      servers:\n");
+        for (name, kind, cores, gbps) in *rack {
+            let system = if *kind == "host" { "Beefy" } else { "Wimpy" };
+            text += &format!(
+                "        - name: of-{name}\n          system: {system}\n          nodes:\n            - {{name: {name}, kind: {kind}, cores: {cores}, memory: 64Gi, bandwidthGbps: {gbps}}}\n"
+            );
+        }
+    }
+    parse_topology("racks", &text).unwrap()
+}
+
+/// A chain of services on nodes, each with its constant time in nanoseconds on any node. Nothing else takes time.
+pub fn fixed(topology: Topology, services: &[(&str, &str, u64)]) -> Scene {
+    let mut app = "apiVersion: e3.dev/v1alpha1\nkind: Application\nmetadata: {name: fixed}\nspec:\n  objective: {latency: 5s}\n  ingress: SERVICE\n  services:\n".replace("SERVICE", services[0].0);
+    let mut profiles = BTreeMap::new();
+    for (name, node, ns) in services {
+        app += &format!(
+            "    - {{name: {name}, module: m, resources: {{cpu: 0.1, memory: 1Mi}}, pin: {{node: {node}}}}}\n"
+        );
+        let cost = format!(
+            "{{serviceTime: [{{bytes: 512, time: {ns}ns}}], activePowerW: 20, activeCores: 12}}"
+        );
+        let profile = format!(
+            "apiVersion: e3.dev/v1alpha1\nkind: Profile\nmetadata: {{name: {name}}}\nspec:\n  provenance: modelled\n  source: test\n  nodes:\n    host: {cost}\n    smartnic: {cost}\n"
+        );
+        profiles.insert(
+            name.to_string(),
+            parse_profile("profile", &profile).unwrap(),
+        );
+    }
+    if services.len() > 1 {
+        app += "  channels:\n";
+    }
+    for pair in services.windows(2) {
+        app += &format!("    - {{from: {}, to: {}}}\n", pair[0].0, pair[1].0);
+    }
+    let app = parse_application("fixed", &app).unwrap();
+    let mut scene = scene(app, topology, profiles, "hcm");
+    let guesses = &mut scene.options.guesses;
+    guesses.service_variation = 0.0;
+    guesses.context_switch_us = 0.0;
+    guesses.smartnic_contention = 0.0;
+    scene
+}
+
 /// Everything else as it is by default.
 pub fn scene(
     app: Application,

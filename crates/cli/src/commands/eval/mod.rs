@@ -25,10 +25,11 @@ use e3_solver::Ilp;
 use lend::{Stopwatch, Threads};
 use result::{EvalView, Listed};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const SEED_DEFAULT: u64 = 1;
+const HIGHS_DEFAULT: &str = "highs";
 /// Name for every experiment.
 const ALL: &str = "all";
 /// Time for an integer program, and of a quick run.
@@ -57,7 +58,7 @@ pub struct Eval {
     #[arg(long, env = "E3_PROFILES", value_name = "DIR")]
     pub profiles: Option<PathBuf>,
     /// Program of the solver HiGHS, which the placer ilp needs
-    #[arg(long, env = "E3_HIGHS", default_value = "highs", value_name = "FILE")]
+    #[arg(long, env = "E3_HIGHS", default_value = HIGHS_DEFAULT, value_name = "FILE")]
     pub highs: PathBuf,
     /// Output format.
     #[command(flatten)]
@@ -76,7 +77,7 @@ pub fn run(args: &Eval, settings: &Settings) -> Result<(), Failure> {
         files::check(dir)?;
     }
     let view = EvalView {
-        command: command(args, name),
+        command: command(args, profiles(args, settings), name),
         quick: args.quick,
         outcomes: evaluate(args, settings, &wanted)?,
     };
@@ -97,7 +98,7 @@ pub fn all(profiles: Option<PathBuf>, settings: &Settings) -> Result<usize, Fail
         apps: Vec::new(),
         profiles,
         highs: std::env::var_os("E3_HIGHS")
-            .unwrap_or_else(|| "highs".into())
+            .unwrap_or_else(|| HIGHS_DEFAULT.into())
             .into(),
         output: Output::default(),
     };
@@ -124,18 +125,37 @@ fn experiments(name: &str) -> Result<Vec<&'static Experiment>, Failure> {
     Ok(vec![found])
 }
 
+/// The directory of profiles: as given, else that of the configuration file.
+fn profiles<'a>(args: &'a Eval, settings: &'a Settings) -> Option<&'a Path> {
+    let given = args.profiles.as_deref();
+    given.or(settings.file.profiles.as_deref())
+}
+
 /// The command that gives the same again, without where it writes.
-fn command(args: &Eval, name: &str) -> String {
+fn command(args: &Eval, profiles: Option<&Path>, name: &str) -> String {
     let mut words = vec!["e3 eval".to_string(), name.to_string()];
     if args.quick {
         words.push("--quick".into());
     }
     words.push(format!("--seed {}", args.seed));
-    words.extend(args.apps.iter().map(|app| format!("--app {app}")));
-    if let Some(dir) = &args.profiles {
-        words.push(format!("--profiles {}", dir.display()));
+    words.extend(args.apps.iter().map(|app| format!("--app {}", quoted(app))));
+    if let Some(dir) = profiles {
+        words.push(format!("--profiles {}", quoted(&dir.to_string_lossy())));
+    }
+    if args.highs != Path::new(HIGHS_DEFAULT) {
+        words.push(format!("--highs {}", quoted(&args.highs.to_string_lossy())));
     }
     words.join(" ")
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 /// Runs experiments one after the other; each uses all cores.
@@ -144,8 +164,7 @@ fn evaluate(
     settings: &Settings,
     wanted: &[&Experiment],
 ) -> Result<Vec<Outcome>, Failure> {
-    let dir = args.profiles.as_deref();
-    let profiles = builtin::profiles(dir.or(settings.file.profiles.as_deref()))?.by_name;
+    let profiles = builtin::profiles(profiles(args, settings))?.by_name;
     let names: Vec<String> = match (&args.apps[..], args.quick) {
         ([], true) => APPS_QUICK.map(String::from).into(),
         ([], false) => APPS.map(String::from).into(),
@@ -212,5 +231,35 @@ fn refused(error: &EvaluationError) -> Failure {
         } => failure
             .hint("measure the service with e3 profile, and name the directory with --profiles"),
         _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        eval: Eval,
+    }
+
+    #[test]
+    fn the_command_names_all_that_the_report_depends_on() {
+        let shown = |words: &[&str], profiles: Option<&str>| {
+            let line = Line::parse_from([&["eval", "efficiency"], words].concat());
+            command(&line.eval, profiles.map(Path::new), "efficiency")
+        };
+        let highs = ["--highs", "/opt/highs"];
+        assert_eq!(
+            shown(&highs, Some("of the file")),
+            "e3 eval efficiency --seed 1 --profiles 'of the file' --highs /opt/highs"
+        );
+        let given = ["--quick", "--highs", "highs", "--app", "it's"];
+        assert_eq!(
+            shown(&given, None),
+            "e3 eval efficiency --quick --seed 1 --app 'it'\\''s'"
+        );
     }
 }

@@ -179,6 +179,10 @@ fn candidates(text: &mut String, paint: Paint, plan: &Plan) {
             let words = format!("{} needs more shards: {}", c.name, shards.join(", "));
             reading(text, &words);
         }
+        for assumption in &figures.assumptions {
+            let words = format!("{}: {assumption}", c.name);
+            reading(text, &paint.yellow(&words));
+        }
         if !figures.fails_at.is_empty() {
             let ends = figures.fails_at.join(", ");
             let words = format!("{} does not carry this load at: {ends}", c.name);

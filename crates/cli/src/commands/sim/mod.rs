@@ -312,7 +312,9 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
     };
     let format = settings.format(args.output);
     if args.sweep {
-        let range = args.range.then(|| range::of_sweeps(&subject, &run));
+        let range = args
+            .range
+            .then(|| range::of_sweeps(&subject, args.fidelity, &run));
         let view = SweepView {
             range: range.transpose()?,
             app: subject.app.name.clone(),
@@ -327,7 +329,7 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
     }
     let range = args
         .range
-        .then(|| range::of_runs(&subject, &run, &args.changes));
+        .then(|| range::of_runs(&subject, args.fidelity, &run, &args.changes));
     let range = range.transpose()?;
     let simulator = simulator(args.fidelity.into(), &subject.input(), run);
     let simulator = simulator.map_err(|e| not_simulated(&e))?;

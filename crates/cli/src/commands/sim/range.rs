@@ -3,12 +3,13 @@
 //! all high together: the widest range.
 
 use super::switches::Changes;
-use super::{Subject, refused};
+use super::{Fidelity, Subject, not_simulated};
 use crate::documents::flows;
 use crate::ui::failure::Failure;
+use e3_fullsim::{simulator, sweep};
 use e3_hardware::service_time::ServiceTime;
 use e3_model::{Application, NodeKind, Profile};
-use e3_perfsim::{Input, Options, Report, Run, Simulator, sweep};
+use e3_perfsim::{Input, Options, Report, Run};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -35,8 +36,8 @@ pub struct Headline {
     pub saturates_rps: Option<f64>,
     /// The cluster cannot carry it.
     pub saturated: bool,
-    /// 99 of 100 requests took no longer.
-    pub latency_us_p99: f64,
+    /// 99 of 100 requests took no longer; None if no request was answered.
+    pub latency_us_p99: Option<f64>,
     /// Energy of all servers over requests.
     pub joules_per_request: Option<f64>,
 }
@@ -95,25 +96,31 @@ impl Headline {
             rate_rps: report.achieved_rps,
             saturates_rps: None,
             saturated: report.saturated,
-            latency_us_p99: report.latency.p99_us,
+            latency_us_p99: report.latency.map(|l| l.p99_us),
             joules_per_request: report.joules_per_request,
         }
     }
 }
 
-/// Runs at both ends.
-pub fn of_runs(subject: &Subject, run: &Run, changes: &Changes) -> Result<Range, Failure> {
+/// Runs at both ends, in the fidelity of the run between them.
+pub fn of_runs(
+    subject: &Subject,
+    fidelity: Fidelity,
+    run: &Run,
+    changes: &Changes,
+) -> Result<Range, Failure> {
     range(subject, |input| {
-        let simulator = Simulator::new(&input, run.clone()).map_err(|e| refused(&e))?;
+        let simulator = simulator(fidelity.into(), &input, run.clone());
+        let simulator = simulator.map_err(|e| not_simulated(&e))?;
         let (report, _) = subject.simulate(simulator, changes.orchestrator)?;
         Ok(Headline::of(&report))
     })
 }
 
-/// Curves at both ends.
-pub fn of_sweeps(subject: &Subject, run: &Run) -> Result<Range, Failure> {
+/// Curves at both ends, in the fidelity of the curve between them.
+pub fn of_sweeps(subject: &Subject, fidelity: Fidelity, run: &Run) -> Result<Range, Failure> {
     range(subject, |input| {
-        let curve = sweep(&input, run).map_err(|e| refused(&e))?;
+        let curve = sweep(fidelity.into(), &input, run).map_err(|e| not_simulated(&e))?;
         Ok(Headline {
             saturates_rps: Some(curve.saturates_rps),
             ..Headline::of(&curve.knee)

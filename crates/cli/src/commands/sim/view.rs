@@ -5,6 +5,7 @@ use super::{SimView, SweepView};
 use crate::commands::load::report::{facts, heading, reading};
 use crate::ui::output::{Paint, Table};
 use crate::ui::text::{count, latency, micros, percent, rate};
+use e3_model::Latency;
 use e3_perfsim::{Bottleneck, Report};
 use e3_simcontrol::Summary;
 
@@ -95,12 +96,18 @@ fn load(text: &mut String, paint: Paint, r: &Report) {
                 "answered",
                 format!("{} requests/s, {verdict}", rate(r.achieved_rps)),
             ),
-            ("latency", latency(&r.latency)),
+            (
+                "latency",
+                r.latency
+                    .as_ref()
+                    .map_or_else(|| "- (no request was answered)".into(), latency),
+            ),
             (
                 "energy",
                 format!(
-                    "{joules} a request, {:.0} requests/J, {:.1} W for all servers",
-                    r.requests_per_joule, r.watts_total
+                    "{joules} a request, {} requests/J, {:.1} W for all servers",
+                    rate(r.requests_per_joule),
+                    r.watts_total
                 ),
             ),
             ("most used", bottleneck(&r.bottleneck)),
@@ -141,7 +148,7 @@ fn ranges(text: &mut String, paint: Paint, range: Option<&Range>) {
             name.to_string(),
             rate(h.rate_rps),
             h.saturates_rps.map_or_else(|| "-".into(), rate),
-            micros(h.latency_us_p99),
+            h.latency_us_p99.map_or_else(|| "-".into(), micros),
             joules.map_or_else(|| "-".into(), energy),
             if h.saturated { "saturated" } else { "" }.to_string(),
         ]);
@@ -152,11 +159,12 @@ fn ranges(text: &mut String, paint: Paint, range: Option<&Range>) {
     }
 }
 
-/// Joules in `uJ` or `mJ`.
+/// Joules in `uJ`, `mJ` or `J`.
 fn energy(joules: f64) -> String {
     match joules * 1e6 {
         uj if uj < 1e3 => format!("{uj:.1} uJ"),
-        uj => format!("{:.2} mJ", uj / 1e3),
+        uj if uj < 1e6 => format!("{:.2} mJ", uj / 1e3),
+        uj => format!("{:.2} J", uj / 1e6),
     }
 }
 
@@ -289,12 +297,16 @@ pub fn sweep(view: &SweepView, paint: Paint) -> String {
             ""
         };
         let joules = p.joules_per_request;
+        let of = |us: fn(&Latency) -> f64| {
+            let us = p.latency.as_ref().map(us);
+            us.map_or_else(|| "-".into(), micros)
+        };
         table.row([
             rate(p.offered_rps),
             rate(p.achieved_rps),
-            micros(p.latency.avg_us),
-            micros(p.latency.p50_us),
-            micros(p.latency.p99_us),
+            of(|l| l.avg_us),
+            of(|l| l.p50_us),
+            of(|l| l.p99_us),
             joules.map_or_else(|| "-".into(), |j| format!("{:.1}", j * 1e6)),
             format!("{:.1}", p.watts_total),
             mark.to_string(),

@@ -311,8 +311,8 @@ pub fn point(report: &Report) -> Point {
     Point {
         offered_rps: report.offered_rps,
         achieved_rps: report.achieved_rps,
-        avg_us: report.latency.avg_us,
-        p50_us: report.latency.p50_us,
-        p99_us: report.latency.p99_us,
+        avg_us: report.latency_us_avg(),
+        p50_us: report.latency.map_or(f64::NAN, |l| l.p50_us),
+        p99_us: report.latency_us_p99(),
     }
 }
