@@ -39,7 +39,7 @@ pub struct Weighed {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Alternatives {
     /// Decisions by their place in the placement: instances of one service in one role on one node, whose shards
-    /// have their other replicas on the same nodes. Each would cost the same elsewhere.
+    /// have their other replicas on the same nodes, and all of which fit or none. Each would cost the same elsewhere.
     pub decisions: Vec<usize>,
     /// Nodes, at most [`WEIGHED_MAX`]: the cheapest first, rejected ones last.
     pub nodes: Vec<Weighed>,
@@ -48,14 +48,15 @@ pub struct Alternatives {
 }
 
 /// What decides whether two decisions are alike.
-type Key = (ServiceId, bool, NodeId, Vec<NodeId>);
+type Key = (ServiceId, bool, NodeId, Vec<NodeId>, bool);
 
 fn key(placement: &Placement, d: &Decision) -> Key {
     let replicas = placement.replicas(d.key.service, d.key.shard).into_iter();
     let others = replicas.enumerate();
     let others = others.filter(|(replica, _)| *replica != usize::from(d.key.replica));
     let others = others.map(|(_, node)| node).collect();
-    (d.key.service, d.key.replica == 0, d.node, others)
+    let is_over = d.overcommitted.is_some();
+    (d.key.service, d.key.replica == 0, d.node, others, is_over)
 }
 
 /// Weighs all decisions of a placement on a cluster that runs nothing else, in the order in which they were taken.
