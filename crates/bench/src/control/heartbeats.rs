@@ -1,6 +1,6 @@
 //! Heartbeats that one core takes in a second.
 
-use super::orchestrator::{CLUSTER, INCARNATION, cluster};
+use super::members::{CLUSTER, INCARNATION, cluster};
 use super::scene::NODES_PER_SERVER;
 use crate::{Better, Figure, median};
 use e3_clock::Clock;

@@ -1,12 +1,14 @@
 //! A controller's state with its log, as the controller program executes commands: a command is checked
 //! on a copy, appended to the log on the disk, and made visible when the log is durable.
 
-use super::LOG_LEN_MAX;
 use e3_control::{Applied, Command, CommandError, Control, Plans};
 use e3_model::Timestamp;
 use e3_store::Store;
 use std::time::Instant;
 use tempfile::TempDir;
+
+/// Bytes of log after which the controller program replaces it by a snapshot.
+const LOG_LEN_MAX: u64 = 4 << 20;
 
 pub(super) struct Logged {
     pub(super) control: Control,

@@ -4,6 +4,7 @@
 mod growth;
 mod heartbeats;
 mod logged;
+mod members;
 mod memory;
 mod orchestrator;
 mod plans;
@@ -45,8 +46,6 @@ const JOULES_1K_AIM_US: f64 = 100.0;
 const JOULES_VS_HCM_AIM: f64 = 1.1;
 const JOULES_GAP_AIM_PERCENT: f64 = 5.0;
 
-/// Bytes of log after which the controller program replaces it by a snapshot.
-const LOG_LEN_MAX: u64 = 4 << 20;
 /// Instances that are placed in a measurement.
 const INSTANCES: usize = 10_000;
 /// Of those that the walk over all nodes places too.

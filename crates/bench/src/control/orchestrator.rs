@@ -3,22 +3,19 @@
 
 use super::heartbeats;
 use super::logged::Logged;
+use super::members::{INCARNATION, cluster};
 use super::plans::next_event;
-use super::scene::{NODES_PER_SERVER, parse, service, topology};
+use super::scene::{NODES_PER_SERVER, parse, service};
 use crate::{Better, Figure, median};
-use e3_control::{Command, Control, InstanceLoad, Member, NodeLoad, Orchestrator, Placed};
+use e3_control::{Command, Control, InstanceLoad, NodeLoad, Orchestrator, Placed};
 use e3_model::orchestrator::OrchestratorSettings;
 use e3_model::timing::SILENCE_CHECK_INTERVAL;
-use e3_model::{
-    Address, AppId, Format, Formats, Nanos, NodeId, NodeKind, ServiceId, ShardId, ShardKey,
-    Timestamp,
-};
+use e3_model::{AppId, Nanos, NodeId, NodeKind, ServiceId, ShardId, ShardKey, Timestamp};
 use e3_placement::InstanceKey;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 const DECISION_P99_AIM_MS: f64 = 5.0;
-pub(super) const CLUSTER: u64 = 7;
 /// One in so many SmartNICs is overloaded.
 const OVERLOADED_ONE_IN: usize = 10;
 const SHARDS_PER_APP: usize = 400;
@@ -27,35 +24,12 @@ const TURNS_MAX: usize = 400;
 const AT: Timestamp = Timestamp(1_000_000_000);
 /// Between two reports of an overloaded SmartNIC.
 const REPORT_INTERVAL: Nanos = Nanos::from_secs(1);
-/// Every node runs its first process.
-pub(super) const INCARNATION: u32 = 1;
 
 /// The figures for a cluster of so many servers.
 pub(super) fn figures(servers: usize) -> Vec<Figure> {
     let mut figures: Vec<Figure> = heartbeats::figures(servers).into();
     figures.push(decisions(servers));
     figures
-}
-
-/// All nodes of the cluster up, and no application.
-pub(super) fn cluster(servers: usize) -> Control {
-    let mut control = Control::new(CLUSTER, topology(servers));
-    control.format = Format::NEWEST;
-    for node in 0..servers * NODES_PER_SERVER {
-        let member = Member {
-            incarnation: INCARNATION,
-            process: 1,
-            release: String::new(),
-            formats: Formats::PROGRAM,
-            address: Address::default(),
-            relay: None,
-            up: true,
-            exited: 0,
-            unreachable: BTreeSet::new(),
-        };
-        control.members.insert(NodeId::of_index(node), member);
-    }
-    control
 }
 
 /// Deploys a shard on each of these nodes; returns the shards in the same order.
