@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn the_command_names_all_that_the_report_depends_on() {
         let shown = |words: &[&str], profiles: Option<&str>| {
-            let line = Line::parse_from([&["eval", "efficiency"], words].concat());
+            let line = Line::parse_from([&["eval", "efficiency"][..], words].concat());
             command(&line.eval, profiles.map(Path::new), "efficiency")
         };
         let highs = ["--highs", "/opt/highs"];
