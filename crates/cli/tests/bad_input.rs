@@ -370,7 +370,7 @@ fn a_document_that_explodes_is_refused() {
     let laughs = e3.file("laughs.yaml", &laughs);
     let indented: String = (0..1_000).map(|i| " ".repeat(i) + "a:\n").collect();
     let deep = e3.file("deep.yaml", &indented);
-    let long = e3.file("long.yaml", &" ".repeat((4 << 20) + 1));
+    let long = e3.file("long.yaml", &" ".repeat((64 << 20) + 1));
     let files = [
         (&laughs, "aliases stand for more than"),
         (&deep, "nested deeper than"),

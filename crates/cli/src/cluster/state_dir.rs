@@ -20,7 +20,7 @@
 
 use crate::cluster::credentials;
 use crate::cluster::process::Process;
-use crate::documents::files::read_text;
+use crate::documents::files::read_topology;
 use crate::ui::failure::{Exit, Failure};
 use e3_model::Topology;
 use e3_model::application::Durability;
@@ -144,7 +144,7 @@ impl StateDir {
         let path = self.topology_file();
         Ok(parse_topology(
             &path.display().to_string(),
-            &read_text(&path)?,
+            &read_topology(&path)?,
         )?)
     }
     /// File of the owner's token.

@@ -1,7 +1,7 @@
 //! `e3 node`: adds and removes nodes, and takes them out of service, with the replicas on them, and back.
 
 use crate::cluster::client::Client;
-use crate::documents::files::read_text;
+use crate::documents::files::read_topology;
 use crate::limits::{DRAIN_BLOCKED_TIME, POLL_INTERVAL};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
@@ -124,7 +124,7 @@ fn add(client: &Client, args: &Add) -> Result<(), Failure> {
     let begin = Instant::now();
     let added = client.add_nodes(&AddNodesRequest {
         file: args.file.display().to_string(),
-        topology: read_text(&args.file)?,
+        topology: read_topology(&args.file)?,
     })?;
     let names = added.nodes.join(", ");
     let nodes = plural(added.nodes.len(), "node");

@@ -1,6 +1,6 @@
 //! Documents by name: a file, or one that is built into the program.
 
-use crate::documents::files::read_text;
+use crate::documents::files::{read_text, read_topology};
 use crate::ui::failure::{Exit, Failure};
 use e3_model::document::{
     API_VERSION, Document, Kind, Metadata, parse_application, parse_profile, parse_topology,
@@ -112,7 +112,11 @@ impl Text {
 }
 
 /// The file of this name, else the built-in document.
-fn find(name: &str, builtin: &[(&str, &str)]) -> Result<Text, Failure> {
+fn find(
+    name: &str,
+    builtin: &[(&str, &str)],
+    read: impl Fn(&Path) -> Result<String, Failure>,
+) -> Result<Text, Failure> {
     let path = Path::new(name);
     if let Some((_, text)) = builtin.iter().find(|(n, _)| *n == name)
         && !path.exists()
@@ -123,7 +127,7 @@ fn find(name: &str, builtin: &[(&str, &str)]) -> Result<Text, Failure> {
             dir: None,
         });
     }
-    let text = read_text(path).map_err(|f| match f.exit {
+    let text = read(path).map_err(|f| match f.exit {
         Exit::NotFound => {
             let names: Vec<&str> = builtin.iter().map(|(n, _)| *n).collect();
             f.hint(format!("built in: {}", names.join(", ")))
@@ -145,7 +149,7 @@ pub fn topology_names() -> impl Iterator<Item = &'static str> {
 
 /// A topology by file or name, whatever the systems of its servers are.
 pub fn any_topology(name: &str) -> Result<(Text, Topology), Failure> {
-    let found = find(name, &TOPOLOGIES)?;
+    let found = find(name, &TOPOLOGIES, read_topology)?;
     let topology = parse_topology(&found.file, &found.text)?;
     Ok((found, topology))
 }
@@ -165,7 +169,7 @@ pub fn topology(name: &str) -> Result<(Text, Topology), Failure> {
 
 /// An application by file or name.
 pub fn application(name: &str) -> Result<(Text, Application), Failure> {
-    let found = find(name, &APPS)?;
+    let found = find(name, &APPS, read_text)?;
     let app = parse_application(&found.file, &found.text)?;
     Ok((found, app))
 }

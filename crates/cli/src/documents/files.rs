@@ -2,15 +2,20 @@
 
 use crate::limits::{BLOB_LEN_MAX, REQUESTS_LEN_MAX, SECRET_LEN_MAX};
 use crate::ui::failure::{Exit, Failure};
-use e3_model::limits::TOPOLOGY_LEN_MAX;
+use e3_model::limits::{DOCUMENT_LEN_MAX, TOPOLOGY_LEN_MAX};
 use std::io::Read;
 use std::path::Path;
 
 /// U+FEFF in UTF-8.
 pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads a document, which may be a topology: those of other kinds must be shorter.
+/// Reads a document other than a topology.
 pub fn read_text(path: &Path) -> Result<String, Failure> {
+    text(path, read_file(path, DOCUMENT_LEN_MAX as u64)?)
+}
+
+/// Reads a topology.
+pub fn read_topology(path: &Path) -> Result<String, Failure> {
     text(path, read_file(path, TOPOLOGY_LEN_MAX as u64)?)
 }
 
