@@ -1,7 +1,7 @@
 //! Bounds of the store.
 
 /// Bytes of one record.
-pub const RECORD_LEN_MAX: usize = 256 << 20;
+pub const RECORD_LEN_MAX: usize = 1 << 30;
 /// Bytes after which a journal begins another file.
 #[cfg(not(test))]
 pub const SEGMENT_LEN: u64 = 64 << 20;
