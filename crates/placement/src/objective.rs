@@ -4,8 +4,8 @@ use crate::counts::Counts;
 use crate::latency::{Apart, Paths, between_us};
 use crate::model::{KINDS, Model, Part, Site, slot};
 use crate::request::Request;
-use e3_model::ServiceId;
 use e3_model::plan::Role;
+use e3_model::{NodeKind, ServiceId};
 
 /// The latency objective, and what it takes to see whether counts meet it.
 pub(crate) struct Objective {
@@ -54,18 +54,15 @@ impl Model {
             same_node_us += a * b * between_us(Apart::Nodes, site.kind, site.kind);
         }
         let all = |apart, (a, b): &([f64; 2], [f64; 2])| {
-            let pairs = KINDS
-                .iter()
-                .flat_map(|x| KINDS.iter().map(move |y| (*x, *y)));
-            let us = pairs.map(|(x, y)| a[slot(x)] * b[slot(y)] * between_us(apart, x, y));
+            let us = pairs().map(|(x, y)| a[slot(x)] * b[slot(y)] * between_us(apart, x, y));
             us.sum::<f64>()
         };
         let mut us = all(Apart::Servers, &(senders, receivers)) - same_node_us;
         for of_server in &of_servers {
             us += all(Apart::Nodes, of_server) - all(Apart::Servers, of_server);
         }
-        let pairs = senders.iter().sum::<f64>() * receivers.iter().sum::<f64>();
-        us.max(0.0) / pairs.max(1.0)
+        let messages = senders.iter().sum::<f64>() * receivers.iter().sum::<f64>();
+        us.max(0.0) / messages.max(1.0)
     }
 }
 
@@ -87,10 +84,7 @@ pub(crate) fn objective(request: &Request<'_>, parts: &[Part], sites: &[Site]) -
             .map(|s| parts[at].time_us[slot(s.kind)] / s.speed);
         of_sites.fold(0.0, f64::max)
     };
-    let pairs = KINDS
-        .iter()
-        .flat_map(|x| KINDS.iter().map(move |y| (*x, *y)));
-    let farthest = pairs.map(|(x, y)| between_us(Apart::Servers, x, y));
+    let farthest = pairs().map(|(x, y)| between_us(Apart::Servers, x, y));
     let farthest = farthest.fold(0.0, f64::max);
     objective.binds = longest_us(&objective, slowest, |_, _| farthest) > objective.us;
     objective
@@ -105,6 +99,12 @@ fn longest_us(
     let part = |s: ServiceId| objective.part_of[usize::from(s.0)];
     let hop = |from, to| hop(part(from), part(to));
     objective.paths.longest(|s| time(part(s)), hop)
+}
+
+/// Kinds of the sender's and the receiver's node.
+fn pairs() -> impl Iterator<Item = (NodeKind, NodeKind)> {
+    let from = KINDS.into_iter();
+    from.flat_map(|x| KINDS.into_iter().map(move |y| (x, y)))
 }
 
 fn total(counts: &[u16]) -> f64 {
