@@ -1,5 +1,8 @@
 //! Experiments without a program around them: one thread, no clock.
 
+mod common;
+
+use common::Forwards;
 use e3_evaluation::{Cell, EvaluationError, Outcome, Pool, Timer, World, named};
 use e3_model::document::parse_topology;
 use e3_placement::Hcm;
@@ -11,14 +14,6 @@ struct Backwards;
 impl Pool for Backwards {
     fn run(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
         (0..count).rev().for_each(job);
-    }
-}
-
-struct Forwards;
-
-impl Pool for Forwards {
-    fn run(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
-        (0..count).for_each(job);
     }
 }
 

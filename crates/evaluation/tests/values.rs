@@ -1,7 +1,10 @@
 //! What the tables of the experiments hold: the simulator's own figures in the columns that are named after them, and
 //! ratios of the right two.
 
-use e3_evaluation::{CLUSTERS, Cell, Outcome, Pool, Subject, Table, Timer, World, named};
+mod common;
+
+use common::Forwards;
+use e3_evaluation::{CLUSTERS, Cell, Outcome, Subject, Table, Timer, World, named};
 use e3_model::document::{parse_application, parse_profile, parse_topology};
 use e3_model::{Nanos, Profile, Topology};
 use e3_perfsim::{
@@ -22,15 +25,6 @@ const TOPOLOGIES: [&str; CLUSTERS.len()] = [
     include_str!("../../../topologies/1x-superbeefy.yaml"),
 ];
 const SEED: u64 = 1;
-
-/// One job after the other.
-struct Forwards;
-
-impl Pool for Forwards {
-    fn run(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
-        (0..count).for_each(job);
-    }
-}
 
 struct Frozen;
 
