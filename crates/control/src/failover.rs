@@ -442,7 +442,7 @@ impl Control {
             let shard = &app.plan.shards[at];
             let service = app.plan.app.service(shard.service);
             let key = app.plan.key(shard);
-            let moving = app.migrations.iter().any(|m| m.key == key);
+            let moving = app.is_moving(key);
             let mut replicas = vec![shard.primary];
             replicas.extend(shard.staying().chain(shard.joining.iter().copied()));
             // Until it has left, a copy may be needed as it is.

@@ -5,6 +5,7 @@
 //! since. It is not part of the state: nothing of it is stored, a copy of the state begins without it,
 //! and each decision is the same with an index that was just made. `Control::validate` compares both.
 
+use crate::state::AppState;
 use e3_model::plan::{Role, ShardPlan};
 use e3_model::topology::Node;
 use e3_model::{
@@ -65,6 +66,8 @@ pub(crate) struct Index {
     pub(crate) cut: BTreeSet<NodeId>,
     /// Shards that the next settling may change, if no way is cut.
     pub(crate) unsettled: BTreeSet<ShardKey>,
+    /// Applications in which something goes on that takes more than one step.
+    pub(crate) working: BTreeSet<AppId>,
     /// Shards that change, wait or stand still.
     pub(crate) busy: BTreeSet<ShardKey>,
     /// By node: the shards that name it.
@@ -106,16 +109,25 @@ pub(crate) struct Held {
     pub(crate) parts: Parts,
 }
 
-/// How many copies of a shard are backups, join and leave, and whether it is frozen: with its nodes
-/// all that its status follows from, beside the manifest and which nodes are up.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) struct Parts(u16, u16, u16, bool);
+/// With its nodes all that the status of a shard follows from, beside the manifest and which nodes are up.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Parts {
+    backups: u16,
+    joining: u16,
+    leaving: Vec<NodeId>,
+    is_frozen: bool,
+    is_moving: bool,
+}
 
 impl Parts {
-    pub(crate) fn of(shard: &ShardPlan) -> Parts {
-        let [backups, joining, leaving] =
-            [&shard.backups, &shard.joining, &shard.leaving].map(|nodes| nodes.len() as u16);
-        Parts(backups, joining, leaving, shard.frozen)
+    pub(crate) fn of(app: &AppState, shard: &ShardPlan) -> Parts {
+        Parts {
+            backups: shard.backups.len() as u16,
+            joining: shard.joining.len() as u16,
+            leaving: shard.leaving.clone(),
+            is_frozen: shard.frozen,
+            is_moving: app.is_moving(app.plan.key(shard)),
+        }
     }
 }
 

@@ -89,6 +89,7 @@ impl Control {
         let apps = (&index.apps_by_node, &expected.apps_by_node);
         assert_eq!(apps.0, apps.1, "applications by node");
         assert_eq!(index.unsettled, expected.unsettled, "shards to settle");
+        assert_eq!(index.working, expected.working, "applications to settle");
         assert_eq!(index.busy, expected.busy, "shards that change");
         assert_eq!(index.cut, expected.cut, "members that miss peers");
         let up = |index: &Index| (index.up, index.silent.clone());
@@ -120,6 +121,7 @@ impl Index {
             silent: BTreeSet::new(),
             cut: BTreeSet::new(),
             unsettled: BTreeSet::new(),
+            working: BTreeSet::new(),
             busy: BTreeSet::new(),
             out_of_service: BTreeSet::new(),
             apps: BTreeMap::new(),
@@ -193,6 +195,8 @@ impl Index {
     /// Takes up an application; adds the nodes whose instances have changed.
     fn update_app(&mut self, control: &Control, id: AppId, changed: &mut BTreeSet<NodeId>) {
         let before = self.apps.remove(&id);
+        let has_work = control.apps.get(&id).is_some_and(AppState::has_work);
+        set(&mut self.working, id, has_work);
         let Some(app) = control.apps.get(&id) else {
             for held in before.iter().flat_map(|before| &before.shards) {
                 self.remove(id, held, changed);
@@ -271,13 +275,13 @@ impl Held {
         Held {
             id: shard.id(),
             nodes: held_by(app, shard).collect(),
-            parts: Parts::of(shard),
+            parts: Parts::of(app, shard),
         }
     }
 
     /// Whether the shard still names the same nodes in the same order and for the same.
     fn is_of(&self, app: &AppState, shard: &ShardPlan) -> bool {
-        self.parts == Parts::of(shard) && self.nodes.iter().copied().eq(held_by(app, shard))
+        self.parts == Parts::of(app, shard) && self.nodes.iter().copied().eq(held_by(app, shard))
     }
 }
 

@@ -41,7 +41,7 @@ impl AppState {
         if waits && stateful {
             // A move needs a primary. The copies stay where they are.
             let key = self.plan.key(&self.plan.shards[at]);
-            if self.migrations.iter().any(|m| m.key == key) {
+            if self.is_moving(key) {
                 self.plan.shards[at].view += 1;
                 self.end_move(at, servers, false, &|n| !up(n));
             }

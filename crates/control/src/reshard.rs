@@ -178,7 +178,7 @@ impl Control {
         shard.joining.is_empty()
             && shard.leaving.is_empty()
             && !app.is_orphan(shard)
-            && !app.migrations.iter().any(|m| m.key == key)
+            && !app.is_moving(key)
             && nodes.all(|(node, _)| self.is_up(node))
     }
 }
@@ -305,18 +305,19 @@ impl AppState {
         for app in [&mut self.plan.app].into_iter().chain(proven) {
             Arc::make_mut(app).spec.services[at].shards = split.after;
         }
-        let (placed, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.placed)
-            .into_iter()
-            .partition(|p| p.key.service == service);
-        self.placed = others;
+        let before = std::mem::take(&mut self.placed);
+        let mut placed = before.to_vec();
+        placed.retain(|p| p.key.service != service);
         for shard in (0..split.after).map(ShardId) {
             let parent = ShardId(split.parents(shard).start);
-            let same = placed.iter().filter(|p| p.key.shard == parent);
-            self.placed.extend(same.map(|p| Placed {
+            let of_parent = |p: &&Placed| p.key.service == service && p.key.shard == parent;
+            let same = before.iter().filter(of_parent);
+            placed.extend(same.map(|p| Placed {
                 key: InstanceKey { shard, ..p.key },
                 ..p.clone()
             }));
         }
+        self.placed = placed.into();
     }
 }
 

@@ -21,8 +21,7 @@ impl Control {
         self.leave_lost(&ways);
         let unsettled = self.unsettled(&ways);
         let mut apps: BTreeSet<AppId> = unsettled.iter().map(|key| key.app).collect();
-        let working = self.apps.iter().filter(|(_, app)| app.has_work());
-        apps.extend(working.map(|(id, _)| *id));
+        apps.extend(&self.index().working);
         let mut waiting = BTreeMap::new();
         let orphans_first = self.is_firm();
         if orphans_first {
@@ -97,16 +96,29 @@ impl AppState {
         let service = self.plan.app.service(shard.service);
         let copies = 1 + shard.staying().count() + shard.joining.len();
         let wanted = usize::from(service.replicas);
-        let is_silent = |node: &NodeId| !is_up(*node);
+        if self.is_orphan(shard) {
+            return true;
+        }
+        if !is_up(shard.primary) {
+            // Without a copy that is heard, what has state waits for its nodes.
+            let mut copies = shard.backups.iter().chain(&shard.joining);
+            let waits = service.stateful && !copies.any(|n| is_up(*n));
+            return !waits || self.is_moving(self.plan.key(shard));
+        }
+        // Until its copies have left, others do not come.
+        let leaves = shard.staying().count() < shard.backups.len();
         copies > wanted
-            || (service.stateful && copies < wanted)
-            || self.is_orphan(shard)
-            || is_silent(&shard.primary)
-            || shard.backups.iter().chain(&shard.joining).any(is_silent)
+            || (service.stateful && copies < wanted && !leaves)
+            || !are_up(shard, &is_up)
+    }
+
+    /// Whether a move of a shard is in flight.
+    pub(crate) fn is_moving(&self, key: ShardKey) -> bool {
+        self.migrations.iter().any(|m| m.key == key)
     }
 
     /// Whether something is going on that takes more than one step.
-    fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         let backup = self.backup.as_ref();
         let restored = self.plan.restored.as_ref();
         self.resharding.is_some()

@@ -136,8 +136,9 @@ pub struct AppState {
     pub scaled: BTreeMap<ServiceId, u16>,
     /// The profiles of its services.
     pub profiles: BTreeMap<String, Profile>,
-    /// Why each instance was placed where it was at deployment.
-    pub placed: Vec<Placed>,
+    /// Why each instance was placed where it was at deployment. Shared, since the state is copied for each
+    /// command.
+    pub placed: Arc<[Placed]>,
     /// Moves in flight.
     pub migrations: Vec<Migration>,
     /// The change of a service's number of shards that is wanted, if one is.
@@ -199,7 +200,7 @@ impl AppState {
             rollbacks: VecDeque::new(),
             scaled: BTreeMap::new(),
             profiles,
-            placed,
+            placed: placed.into(),
             migrations: Vec::new(),
             resharding: None,
             backup: None,

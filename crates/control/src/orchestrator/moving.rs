@@ -27,7 +27,7 @@ impl<'a> Moving<'a> {
         let app = control.apps.get(&key.app)?;
         let shard = app.shard(key).filter(|s| s.primary == from)?;
         let is_settled = shard.joining.is_empty() && shard.leaving.is_empty() && !shard.frozen;
-        let moves = app.migrations.iter().any(|m| m.key == key);
+        let moves = app.is_moving(key);
         let stalled = control.stalled.contains(&key);
         let changes = app.is_resharding(key) || app.is_restoring(key) || app.is_orphan(shard);
         if !is_settled || moves || stalled || changes || !control.is_up(from) {
