@@ -57,7 +57,7 @@ impl Control {
     }
 }
 
-fn event(kind: EventKind) -> Event {
+pub(crate) fn event(kind: EventKind) -> Event {
     Event {
         number: 0,
         at_unix_ms: 0,

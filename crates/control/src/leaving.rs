@@ -34,10 +34,7 @@ impl AppState {
             return;
         }
         let stateful = self.plan.app.service(shard.service).stateful;
-        let is_up = |n: &NodeId| up(*n);
-        let has_heir = shard.backups.iter().any(is_up)
-            || (deliberate::is(Fault::JoiningTakesOver) && shard.joining.iter().any(is_up));
-        let waits = !up(shard.primary) && !has_heir;
+        let waits = !up(shard.primary) && !has_heir(shard, up);
         if waits && stateful {
             // A move needs a primary. The copies stay where they are.
             let key = self.plan.key(&self.plan.shards[at]);
@@ -177,6 +174,13 @@ impl AppState {
 pub(crate) fn are_up(shard: &ShardPlan, up: &dyn Fn(NodeId) -> bool) -> bool {
     let mut others = shard.staying().chain(shard.joining.iter().copied());
     up(shard.primary) && others.all(up)
+}
+
+/// Whether a copy that is heard may take over.
+pub(crate) fn has_heir(shard: &ShardPlan, up: &dyn Fn(NodeId) -> bool) -> bool {
+    let is_up = |n: &NodeId| up(*n);
+    shard.backups.iter().any(is_up)
+        || (deliberate::is(Fault::JoiningTakesOver) && shard.joining.iter().any(is_up))
 }
 
 /// How a move ends when it loses a node.

@@ -5,7 +5,7 @@
 //! peers. A test holds this against looking at all shards. After the loss of a server many of them wait
 //! for confirmations, so only applications that change are borrowed to be changed, which copies them.
 
-use crate::leaving::are_up;
+use crate::leaving::{are_up, has_heir};
 use crate::reach::Ways;
 use crate::state::{AppState, Control};
 use e3_model::plan::ShardPlan;
@@ -100,9 +100,7 @@ impl AppState {
             return true;
         }
         if !is_up(shard.primary) {
-            // Without a copy that is heard, what has state waits for its nodes.
-            let mut copies = shard.backups.iter().chain(&shard.joining);
-            let waits = service.stateful && !copies.any(|n| is_up(*n));
+            let waits = service.stateful && !has_heir(shard, &is_up);
             return !waits || self.is_moving(self.plan.key(shard));
         }
         // Until its copies have left, others do not come.

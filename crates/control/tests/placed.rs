@@ -44,7 +44,11 @@ fn instances_go_where_it_was_decided_by_any_placer() {
                 .collect();
             assert_eq!(replicas[usize::from(key.replica)], *node, "{placer}");
         }
-        assert_eq!(app.placed[..], placed, "the reasons are those of the placer");
+        assert_eq!(
+            app.placed[..],
+            placed,
+            "the reasons are those of the placer"
+        );
         s.settle();
         s.check();
     }
