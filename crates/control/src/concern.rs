@@ -62,6 +62,10 @@ pub(crate) struct Difference {
     change: PlanChange,
     /// Shards whose change concerns some nodes only: those that have or had a part in it.
     parts: BTreeMap<(AppId, ServiceId, ShardId), BTreeSet<NodeId>>,
+    /// By node: the applications of these shards.
+    by_node: BTreeMap<NodeId, BTreeSet<AppId>>,
+    /// Applications of which something has changed that concerns all their nodes, in order.
+    wide: Vec<AppId>,
 }
 
 impl Difference {
@@ -70,22 +74,34 @@ impl Difference {
         change: PlanChange,
         old: impl Fn(AppId) -> Option<&'a AppPlan>,
     ) -> Difference {
-        let mut parts = BTreeMap::new();
+        let (mut parts, mut wide) = (BTreeMap::new(), Vec::new());
+        let mut by_node: BTreeMap<NodeId, BTreeSet<AppId>> = BTreeMap::new();
         for (id, app) in &change.apps {
-            let Some(before) = old(*id) else { continue };
+            let before = old(*id).map_or(&[][..], |old| &old.shards);
+            let mut is_wide = app.app.is_some() || !app.gone.is_empty();
             for shard in &app.shards {
-                let at = before
-                    .shards
-                    .binary_search_by_key(&shard.id(), ShardPlan::id);
-                let Ok(at) = at else { continue };
-                let before = &before.shards[at];
-                if is_routed_alike(before, shard) {
-                    let nodes = part_of(before).chain(part_of(shard)).collect();
-                    parts.insert((*id, shard.service, shard.shard), nodes);
+                let at = before.binary_search_by_key(&shard.id(), ShardPlan::id);
+                let before = at.ok().map(|at| &before[at]);
+                let Some(before) = before.filter(|before| is_routed_alike(before, shard)) else {
+                    is_wide = true;
+                    continue;
+                };
+                let nodes: BTreeSet<NodeId> = part_of(before).chain(part_of(shard)).collect();
+                for node in &nodes {
+                    by_node.entry(*node).or_default().insert(*id);
                 }
+                parts.insert((*id, shard.service, shard.shard), nodes);
+            }
+            if is_wide {
+                wide.push(*id);
             }
         }
-        Difference { change, parts }
+        Difference {
+            change,
+            parts,
+            by_node,
+            wide,
+        }
     }
 
     /// What a node is sent that these applications concern, and that has those in `has`.
@@ -99,7 +115,10 @@ impl Difference {
         let all = &self.change;
         // Most nodes have what concerns them.
         let has_all = has.iter().eq(concern);
-        let kept = concern.iter().filter(|id| has_all || has.contains(id));
+        let of_node = self.by_node.get(&node).into_iter().flatten();
+        let of_node = of_node.filter(|id| concern.binary_search(id).is_ok());
+        let kept = common(&self.wide, concern).chain(of_node);
+        let kept = kept.filter(|id| has_all || has.contains(id));
         let changed = kept.filter_map(|id| Some((*id, self.of_app(*id, node)?)));
         let mut apps: BTreeMap<AppId, AppChange> = changed.collect();
         let mut gone = Vec::new();
@@ -136,6 +155,15 @@ impl Difference {
         };
         (change != AppChange::default()).then_some(change)
     }
+}
+
+/// What is in both of two ordered lists.
+fn common<'a>(a: &'a [AppId], b: &'a [AppId]) -> impl Iterator<Item = &'a AppId> {
+    let mut b = b.iter().peekable();
+    a.iter().filter(move |id| {
+        while b.next_if(|other| other < id).is_some() {}
+        b.peek() == Some(id)
+    })
 }
 
 /// Whether a node without a part in the shard need not be told of the change.

@@ -226,8 +226,12 @@ impl Index {
 
     /// The shards that name a node, in their order.
     pub(crate) fn shards_on(&self, node: NodeId) -> Vec<ShardKey> {
-        let shards = self.by_node.get(node.index());
-        shards.into_iter().flatten().copied().collect()
+        self.keys_on(node).copied().collect()
+    }
+
+    /// The same, borrowed.
+    pub(crate) fn keys_on(&self, node: NodeId) -> impl Iterator<Item = &ShardKey> {
+        self.by_node.get(node.index()).into_iter().flatten()
     }
 }
 

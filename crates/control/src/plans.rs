@@ -311,10 +311,9 @@ impl Control {
     /// Whether a shard waits for a silent node, or has not left it yet. Of a shard that waits, also a
     /// joining node keeps its part: it may have everything, and have told so.
     fn keeps_part(&self, node: NodeId) -> bool {
-        let shards = self.shards_on(node);
-        shards.into_iter().any(|key| {
+        self.index().keys_on(node).any(|key| {
             let app = &self.apps[&key.app];
-            let shard = app.shard(key).expect("the index names it");
+            let shard = app.shard(*key).expect("the index names it");
             let copies = self.waits_for(app, shard);
             let joins = shard.joining.contains(&node) && !copies.is_empty();
             shard.leaving.contains(&node) || copies.contains(&node) || joins

@@ -9,6 +9,7 @@ use crate::plan::{AppPlan, ListedApp, NodePlan, Peer, ShardPlan};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Header of an answer with a plan: the number of the process that sent it. A node sends it back, since
 /// another process may know another plan by the same version if its log lacks decisions.
@@ -95,6 +96,13 @@ impl AppChange {
 
 impl AppPlan {
     fn without_shards(&self) -> AppPlan {
+        AppPlan {
+            shards: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    fn is_same_but_shards(&self, other: &AppPlan) -> bool {
         let AppPlan {
             id,
             code_version,
@@ -109,24 +117,17 @@ impl AppPlan {
             restored,
             secrets,
         } = self;
-        AppPlan {
-            id: *id,
-            code_version: *code_version,
-            app: app.clone(),
-            modules: modules.clone(),
-            assets: assets.clone(),
-            proven: proven.clone(),
-            slowdown: slowdown.clone(),
-            shards: Vec::new(),
-            resharded: resharded.clone(),
-            backup: *backup,
-            restored: restored.clone(),
-            secrets: secrets.clone(),
-        }
-    }
-
-    fn is_same_but_shards(&self, other: &AppPlan) -> bool {
-        self.without_shards() == other.without_shards()
+        *id == other.id
+            && *code_version == other.code_version
+            && (Arc::ptr_eq(app, &other.app) || *app == other.app)
+            && *modules == other.modules
+            && *assets == other.assets
+            && *proven == other.proven
+            && *slowdown == other.slowdown
+            && *resharded == other.resharded
+            && *backup == other.backup
+            && *restored == other.restored
+            && *secrets == other.secrets
     }
 }
 
