@@ -134,7 +134,7 @@ impl Difference {
             version: all.version,
             cluster: all.cluster,
             format: all.format,
-            peers: all.peers.clone(),
+            peers: control.peers_as_seen_by(node, &all.peers),
             exited: all.exited.clone(),
             directory: all.directory.clone(),
             gone,

@@ -5,7 +5,9 @@
 //! sent the part of it that concerns the node ([`crate::concern`]).
 
 use crate::concern::{Difference, Subscriptions};
+use crate::index::Index;
 use crate::limits::PLANS_MAX;
+use crate::relays::{host_behind, relayed_host, relays_of};
 use crate::state::{AppState, Control, Member};
 use crate::table::Table;
 use e3_model::plan::{ListedApp, NodePlan, Peer};
@@ -145,7 +147,7 @@ impl Plans {
         (has, wants): (&BTreeSet<AppId>, &BTreeSet<AppId>),
     ) -> Option<PlanChange> {
         if !self.differences.contains_key(&base) {
-            let change = self.change(control, base);
+            let change = self.since(control, base);
             let difference = change.map(|change| {
                 let past = self.past.iter().find(|past| past.version == base);
                 let old = |app| past.and_then(|past| Some(&past.apps.get(&app)?.plan));
@@ -155,6 +157,10 @@ impl Plans {
         }
         let concern = control.concern(node, wants, &self.subscriptions);
         let difference = self.differences[&base].as_ref()?;
+        let past = self.past.iter().find(|past| past.version == base)?;
+        if !control.is_relayed_as_before(&past.members, node) {
+            return None;
+        }
         Some(difference.for_node(control, node, &concern, has))
     }
 
@@ -165,15 +171,20 @@ impl Plans {
         control.plan_with(node, concern.iter().copied())
     }
 
-    /// What has changed since a version, for a node that has all applications; none if that version is not known any more, the active
-    /// format was another, or the topology was another, in which servers may have other numbers, or SmartNICs relay, so that the addresses of
-    /// nodes depend on who asks.
+    /// What has changed since a version, for a node that has all applications; none if that version is not known any more,
+    /// the active format or the topology was another, in which servers may have other numbers, or SmartNICs relay, so that
+    /// the addresses of nodes depend on who asks.
     pub fn change(&self, control: &Control, base: u64) -> Option<PlanChange> {
+        let is_relayed = !control.index().relays.is_empty();
+        self.since(control, base).filter(|_| !is_relayed)
+    }
+
+    /// The same where SmartNICs relay, with the addresses that nodes of the same server use.
+    fn since(&self, control: &Control, base: u64) -> Option<PlanChange> {
         let at = self.past.binary_search_by_key(&base, |past| past.version);
         let past = &self.past[at.ok()?];
         let is_same = Arc::ptr_eq(&past.topology, &control.topology);
-        let is_same = is_same && past.format == control.format;
-        if !is_same || !control.index().relays.is_empty() {
+        if !is_same || past.format != control.format {
             return None;
         }
         let (apps, gone) = changed_apps(past, control);
@@ -218,14 +229,24 @@ fn changed_peers(past: &Past, control: &Control) -> BTreeMap<NodeId, Option<Peer
     let mut nodes = control.members.unshared(&past.members);
     nodes.extend(past.silent_peers.symmetric_difference(&silent));
     let mut changed = BTreeMap::new();
+    let index = control.index();
+    let hosts: Vec<NodeId> = nodes
+        .iter()
+        .filter_map(|n| relayed_host(&index, *n))
+        .collect();
+    nodes.extend(hosts);
     for node in nodes {
         let old = past.members.get(&node);
         let old = old.filter(|m| m.up || past.silent_peers.contains(&node));
         let new = control.members.get(&node);
         let new = new.filter(|m| m.up || silent.contains(&node));
-        let what = |m: &Member| (m.incarnation, m.address);
-        if old.map(what) != new.map(what) {
-            changed.insert(node, new.map(|member| control.peer(node, member)));
+        let what = |members, m: &Member| {
+            let relays = relays_of(members, &index, node);
+            (m.incarnation, m.address, relays)
+        };
+        let was = old.map(|m| what(&past.members, m));
+        if was != new.map(|m| what(&control.members, m)) {
+            changed.insert(node, new.map(|member| peer(&index, node, member)));
         }
     }
     changed
@@ -241,6 +262,17 @@ fn changed_exits(past: &Past, control: &Control) -> BTreeMap<NodeId, u32> {
     changed.collect()
 }
 
+/// A node as those of its server see it.
+fn peer(index: &Index, node: NodeId, member: &Member) -> Peer {
+    let state = index.cluster.node(node);
+    Peer {
+        name: state.name.clone(),
+        server: state.server as u32,
+        incarnation: member.incarnation,
+        address: member.address,
+    }
+}
+
 impl Control {
     /// The current plan of a node that has all applications.
     pub fn plan_for(&self, node: NodeId) -> NodePlan {
@@ -249,14 +281,14 @@ impl Control {
 
     fn plan_with(&self, node: NodeId, apps: impl Iterator<Item = AppId>) -> NodePlan {
         let silent = self.silent_peers();
+        let index = self.index();
         let members = self.members.iter();
         let peers = members.clone().filter(|(n, m)| m.up || silent.contains(n));
         let peers = peers
-            .map(|(n, m)| (*n, self.peer_of(node, *n, m)))
+            .map(|(n, m)| (*n, self.peer_of(&index, node, *n, m)))
             .collect();
         let exited = members.filter(|(_, m)| m.exited > 0);
         let exited = exited.map(|(n, m)| (*n, m.exited)).collect();
-        let index = self.index();
         NodePlan {
             version: self.version,
             revision: 0,
@@ -265,8 +297,8 @@ impl Control {
             node,
             peers,
             exited,
-            relays: self.relays_of(&index, node),
-            relayed: self.host_behind(&index, node),
+            relays: relays_of(&self.members, &index, node),
+            relayed: host_behind(&self.members, &index, node),
             apps: apps.map(|id| self.apps[&id].plan.clone()).collect(),
             directory: self
                 .apps
@@ -277,29 +309,35 @@ impl Control {
     }
 
     /// A node as another sees it, which may reach it through a relay.
-    fn peer_of(&self, other: NodeId, node: NodeId, member: &Member) -> Peer {
-        let peer = self.peer(node, member);
-        let index = self.index();
+    fn peer_of(&self, index: &Index, other: NodeId, node: NodeId, member: &Member) -> Peer {
+        let peer = peer(index, node, member);
         if index.relays.is_empty()
             || index.servers.get(other.index()) == Some(&(peer.server as usize))
         {
             return peer;
         }
         Peer {
-            address: self.address_from_afar(&index, node, member, other.index()),
+            address: self.address_from_afar(index, node, member, other.index()),
             ..peer
         }
     }
 
-    fn peer(&self, node: NodeId, member: &Member) -> Peer {
+    /// Peers as a node sees them.
+    pub(crate) fn peers_as_seen_by(
+        &self,
+        node: NodeId,
+        peers: &BTreeMap<NodeId, Option<Peer>>,
+    ) -> BTreeMap<NodeId, Option<Peer>> {
         let index = self.index();
-        let state = index.cluster.node(node);
-        Peer {
-            name: state.name.clone(),
-            server: state.server as u32,
-            incarnation: member.incarnation,
-            address: member.address,
+        if index.relays.is_empty() {
+            return peers.clone();
         }
+        let ids = peers.iter().map(|(id, peer)| (*id, peer.is_some()));
+        let seen = ids.map(|(id, is_there)| {
+            let member = self.members.get(&id).filter(|_| is_there);
+            (id, member.map(|m| self.peer_of(&index, node, id, m)))
+        });
+        seen.collect()
     }
 
     /// Silent nodes that keep a role: they may be cut off from the controller alone.

@@ -5,7 +5,10 @@
 
 use crate::index::Index;
 use crate::state::{Control, Member};
+use crate::table::Table;
 use e3_model::{Address, NodeId};
+
+type Members = Table<NodeId, Member>;
 
 impl Control {
     /// Where clients reach a node. None if it is no member.
@@ -22,24 +25,40 @@ impl Control {
         member: &Member,
         from: usize,
     ) -> Address {
-        let relays = self.relays_of(index, node);
+        let relays = relays_of(&self.members, index, node);
         match relays.len() {
             0 => member.address,
             count => relays[(from + node.index()) % count],
         }
     }
 
-    /// Where the relays of a host listen for its traffic, those that are heard.
-    pub(crate) fn relays_of(&self, index: &Index, host: NodeId) -> Vec<Address> {
-        let relays = index.relays.get(&host).into_iter().flatten();
-        let members = relays.filter_map(|id| self.members.get(id));
-        members.filter(|m| m.up).filter_map(|m| m.relay).collect()
+    /// Whether the traffic of a node, or the traffic that it relays, takes the ways that it took with these
+    /// members.
+    pub(crate) fn is_relayed_as_before(&self, before: &Members, node: NodeId) -> bool {
+        let index = self.index();
+        let ways = |members| {
+            let host = host_behind(members, &index, node);
+            (relays_of(members, &index, node), host)
+        };
+        index.relays.is_empty() || ways(before) == ways(&self.members)
     }
+}
 
-    /// Where the host listens whose traffic the node relays.
-    pub(crate) fn host_behind(&self, index: &Index, relay: NodeId) -> Option<Address> {
-        let mut hosts = index.relays.iter();
-        let (host, _) = hosts.find(|(_, relays)| relays.contains(&relay))?;
-        Some(self.members.get(host)?.address)
-    }
+/// Where the relays of a host listen for its traffic, those that are heard.
+pub(crate) fn relays_of(members: &Members, index: &Index, host: NodeId) -> Vec<Address> {
+    let relays = index.relays.get(&host).into_iter().flatten();
+    let members = relays.filter_map(|id| members.get(id));
+    members.filter(|m| m.up).filter_map(|m| m.relay).collect()
+}
+
+/// Where the host listens whose traffic the node relays.
+pub(crate) fn host_behind(members: &Members, index: &Index, relay: NodeId) -> Option<Address> {
+    Some(members.get(&relayed_host(index, relay)?)?.address)
+}
+
+/// The host whose traffic a node relays.
+pub(crate) fn relayed_host(index: &Index, relay: NodeId) -> Option<NodeId> {
+    index.cluster.get(relay)?;
+    let mut nodes = index.cluster.server_of(relay).iter().copied();
+    nodes.find(|host| index.relays.get(host).is_some_and(|r| r.contains(&relay)))
 }

@@ -55,6 +55,7 @@ fn hardware(s: &Script, random: &mut Random, number: u64) -> Vec<Rack> {
     let topology = &s.control.topology;
     let at = random.below(topology.nodes_count() as u64) as usize;
     let found = topology.nodes().nth(at).unwrap();
+    let is_relay = topology.nodes().any(|n| n.node.relay);
     if random.below(3) == 0 {
         let (rack, server) = (found.rack_name, &found.in_server.name);
         return racks(&format!(
@@ -66,7 +67,7 @@ fn hardware(s: &Script, random: &mut Random, number: u64) -> Vec<Rack> {
         _ => format!("rack{}", random.below(3)),
     };
     racks(&format!(
-        "    - name: {rack}\n      servers:\n        - name: new{number}\n          system: Type1-SmartNIC\n          nodes:\n            - {{name: new{number}-host, kind: host, cores: 12, memory: 64Gi}}\n            - {{name: new{number}-nic, kind: smartnic, cores: 12, memory: 4Gi}}\n"
+        "    - name: {rack}\n      servers:\n        - name: new{number}\n          system: Type1-SmartNIC\n          nodes:\n            - {{name: new{number}-host, kind: host, cores: 12, memory: 64Gi}}\n            - {{name: new{number}-nic, kind: smartnic, cores: 12, memory: 4Gi, relay: {is_relay}}}\n"
     ))
 }
 
@@ -241,6 +242,14 @@ fn any_order_of_changes_keeps_plans_valid_and_settles() {
     let topology =
         script::TOPOLOGY.replace("bandwidthGbps: 10", &format!("bandwidthGbps: 10, {HAVES}"));
     any_order(seeds(60), &topology, Format::NEWEST);
+}
+
+#[test]
+fn any_order_of_changes_keeps_plans_valid_where_smartnics_relay() {
+    let plain = "emulated: true, linkLatency: 5us";
+    let topology = script::TOPOLOGY.replace(plain, &format!("{plain}, relay: true"));
+    let topology = topology.replace("bandwidthGbps: 10", &format!("bandwidthGbps: 10, {HAVES}"));
+    any_order(seeds(30), &topology, Format::NEWEST);
 }
 
 #[test]

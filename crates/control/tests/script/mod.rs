@@ -50,6 +50,14 @@ pub fn deployment(text: &str, placed: Vec<Placed>) -> Command {
     }
 }
 
+/// An address that no other process has.
+fn address(process: u64) -> Address {
+    Address {
+        port: process as u16,
+        ..Address::default()
+    }
+}
+
 impl Script {
     pub fn new() -> Script {
         Script::founded(Format::default())
@@ -138,7 +146,8 @@ impl Script {
     pub fn join(&mut self, name: &str, process: u64) {
         let hello = NodeHello {
             name: name.into(),
-            address: Address::default(),
+            address: address(process),
+            relay: Some(address(10_000 + process)),
             process,
             on_disk: None,
             formats: Formats::PROGRAM,
