@@ -22,10 +22,12 @@ const CHUNKS_PER_GROUP: usize = 32;
 type Chunk<K, V> = Arc<BTreeMap<K, V>>;
 type Group<K, V> = Arc<BTreeMap<usize, Chunk<K, V>>>;
 
+type ChunksOfGroup<'a, K, V> = btree_map::Values<'a, usize, Chunk<K, V>>;
+
 type Chunks<'a, K, V> = FlatMap<
     btree_map::Values<'a, usize, Group<K, V>>,
-    btree_map::Values<'a, usize, Chunk<K, V>>,
-    fn(&'a Group<K, V>) -> btree_map::Values<'a, usize, Chunk<K, V>>,
+    ChunksOfGroup<'a, K, V>,
+    fn(&'a Group<K, V>) -> ChunksOfGroup<'a, K, V>,
 >;
 
 /// The entries of a table.
@@ -82,8 +84,7 @@ impl<K: Chunked, V> Table<K, V> {
     }
 
     fn chunks(&self) -> Chunks<'_, K, V> {
-        let chunks: fn(&Group<K, V>) -> btree_map::Values<'_, usize, Chunk<K, V>> =
-            |group| group.values();
+        let chunks: fn(&Group<K, V>) -> ChunksOfGroup<'_, K, V> = |group| group.values();
         self.groups.values().flat_map(chunks)
     }
 
