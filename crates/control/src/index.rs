@@ -5,7 +5,6 @@
 //! since. It is not part of the state: nothing of it is stored, a copy of the state begins without it,
 //! and each decision is the same with an index that was just made. `Control::validate` compares both.
 
-use crate::state::AppState;
 use e3_model::plan::{Role, ShardPlan};
 use e3_model::topology::Node;
 use e3_model::{
@@ -120,13 +119,13 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    pub(crate) fn of(app: &AppState, shard: &ShardPlan) -> Parts {
+    pub(crate) fn of(shard: &ShardPlan, is_moving: bool) -> Parts {
         Parts {
             backups: shard.backups.len() as u16,
             joining: shard.joining.len() as u16,
             leaving: shard.leaving.clone(),
             is_frozen: shard.frozen,
-            is_moving: app.is_moving(app.plan.key(shard)),
+            is_moving,
         }
     }
 }

@@ -275,14 +275,18 @@ impl Held {
         Held {
             id: shard.id(),
             nodes: held_by(app, shard).collect(),
-            parts: Parts::of(app, shard),
+            parts: parts_of(app, shard),
         }
     }
 
     /// Whether the shard still names the same nodes in the same order and for the same.
     fn is_of(&self, app: &AppState, shard: &ShardPlan) -> bool {
-        self.parts == Parts::of(app, shard) && self.nodes.iter().copied().eq(held_by(app, shard))
+        self.parts == parts_of(app, shard) && self.nodes.iter().copied().eq(held_by(app, shard))
     }
+}
+
+fn parts_of(app: &AppState, shard: &ShardPlan) -> Parts {
+    Parts::of(shard, app.is_moving(app.plan.key(shard)))
 }
 
 /// The nodes that a shard names, in the order of its plan, with what it reserves there.
