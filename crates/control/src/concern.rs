@@ -4,6 +4,7 @@
 //! since a publisher's node admits their requests, and those that it says it is asked for. Of shards that
 //! it has no part in it must know where they are served, and no more.
 
+use crate::index::Index;
 use crate::state::Control;
 use e3_model::plan::{AppPlan, ShardPlan};
 use e3_model::plan_change::{AppChange, PlanChange};
@@ -38,11 +39,12 @@ impl Control {
     /// The applications that concern a node which wants the routes of these, in their order.
     pub(crate) fn concern(
         &self,
+        index: &Index,
         node: NodeId,
         wants: &BTreeSet<AppId>,
         subscriptions: &Subscriptions,
     ) -> Vec<AppId> {
-        let hosted = self.index().apps_on(node);
+        let hosted = index.apps_on(node);
         let subscribed = hosted.iter().filter_map(|id| subscriptions.0.get(id));
         let wanted = wants.iter().filter(|id| self.apps.contains_key(id));
         let others: Vec<AppId> = subscribed.flatten().chain(wanted).copied().collect();
@@ -108,22 +110,24 @@ impl Difference {
     pub(crate) fn for_node(
         &self,
         control: &Control,
+        index: &Index,
         node: NodeId,
         concern: &[AppId],
-        has: &BTreeSet<AppId>,
+        has: &[AppId],
     ) -> PlanChange {
         let all = &self.change;
         // Most nodes have what concerns them.
-        let has_all = has.iter().eq(concern);
+        let has_all = has == concern;
+        let is_there = |id: &AppId| has.binary_search(id).is_ok();
         let of_node = self.by_node.get(&node).into_iter().flatten();
         let of_node = of_node.filter(|id| concern.binary_search(id).is_ok());
         let kept = common(&self.wide, concern).chain(of_node);
-        let kept = kept.filter(|id| has_all || has.contains(id));
+        let kept = kept.filter(|id| has_all || is_there(id));
         let changed = kept.filter_map(|id| Some((*id, self.of_app(*id, node)?)));
         let mut apps: BTreeMap<AppId, AppChange> = changed.collect();
         let mut gone = Vec::new();
         if !has_all {
-            let new = concern.iter().filter(|id| !has.contains(id));
+            let new = concern.iter().filter(|id| !is_there(id));
             let whole = |id: &AppId| AppChange::between(None, &control.apps[id].plan);
             apps.extend(new.filter_map(|id| Some((*id, whole(id)?))));
             let concerns = |id: &&AppId| concern.binary_search(id).is_ok();
@@ -134,7 +138,7 @@ impl Difference {
             version: all.version,
             cluster: all.cluster,
             format: all.format,
-            peers: control.peers_as_seen_by(node, &all.peers),
+            peers: control.peers_as_seen_by(index, node, &all.peers),
             exited: all.exited.clone(),
             directory: all.directory.clone(),
             gone,

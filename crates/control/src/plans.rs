@@ -42,8 +42,8 @@ pub struct PlanRequest {
 /// What a node says of the applications whose routes it has.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Interest {
-    /// Those that its plan has.
-    pub has: BTreeSet<AppId>,
+    /// Those that its plan has, in their order.
+    pub has: Vec<AppId>,
     /// Those that it is asked for.
     pub wants: BTreeSet<AppId>,
 }
@@ -130,44 +130,47 @@ impl Plans {
             Some(change) if change.is_empty() => None,
             Some(change) => Some(PlanAnswer::Change(change)),
             None => {
-                let concern = control.concern(node, wants, &self.subscriptions);
-                let differs = is_newer || control.version == after && !has.iter().eq(&concern);
+                let concern = control.concern(&control.index(), node, wants, &self.subscriptions);
+                let differs = is_newer || control.version == after && *has != concern;
                 differs.then(|| PlanAnswer::Whole(control.plan_with(node, concern.into_iter())))
             }
         }
     }
 
-    /// What has changed since a version for a node that has the routes of these applications, and wants
-    /// those of others. None as in [`Plans::change`]. The plan must have been noted.
+    /// What has changed since a version for a node that has the routes of these applications, in their order,
+    /// and wants those of others. None as in [`Plans::change`]. The plan must have been noted.
     pub fn change_for(
         &mut self,
         control: &Control,
         node: NodeId,
         base: u64,
-        (has, wants): (&BTreeSet<AppId>, &BTreeSet<AppId>),
+        (has, wants): (&[AppId], &BTreeSet<AppId>),
     ) -> Option<PlanChange> {
         if !self.differences.contains_key(&base) {
             let change = self.since(control, base);
             let difference = change.map(|change| {
-                let past = self.past.iter().find(|past| past.version == base);
+                let past = self.past_of(base);
                 let old = |app| past.and_then(|past| Some(&past.apps.get(&app)?.plan));
                 Difference::new(change, old)
             });
             self.differences.insert(base, difference);
         }
-        let concern = control.concern(node, wants, &self.subscriptions);
         let difference = self.differences[&base].as_ref()?;
-        let past = self.past.iter().find(|past| past.version == base)?;
-        if !control.is_relayed_as_before(&past.members, node) {
-            return None;
+        let index = control.index();
+        if !index.relays.is_empty() {
+            let before = &self.past_of(base)?.members;
+            if !control.is_relayed_as_before(&index, before, node) {
+                return None;
+            }
         }
-        Some(difference.for_node(control, node, &concern, has))
+        let concern = control.concern(&index, node, wants, &self.subscriptions);
+        Some(difference.for_node(control, &index, node, &concern, has))
     }
 
     /// The plan of a node that wants the routes of these applications: with what concerns it, and no
     /// other applications. The plan must have been noted.
     pub fn plan_for(&self, control: &Control, node: NodeId, wants: &BTreeSet<AppId>) -> NodePlan {
-        let concern = control.concern(node, wants, &self.subscriptions);
+        let concern = control.concern(&control.index(), node, wants, &self.subscriptions);
         control.plan_with(node, concern.iter().copied())
     }
 
@@ -179,10 +182,16 @@ impl Plans {
         self.since(control, base).filter(|_| !is_relayed)
     }
 
+    fn past_of(&self, version: u64) -> Option<&Past> {
+        let at = self
+            .past
+            .binary_search_by_key(&version, |past| past.version);
+        self.past.get(at.ok()?)
+    }
+
     /// The same where SmartNICs relay, with the addresses that nodes of the same server use.
     fn since(&self, control: &Control, base: u64) -> Option<PlanChange> {
-        let at = self.past.binary_search_by_key(&base, |past| past.version);
-        let past = &self.past[at.ok()?];
+        let past = self.past_of(base)?;
         let is_same = Arc::ptr_eq(&past.topology, &control.topology);
         if !is_same || past.format != control.format {
             return None;
@@ -325,17 +334,17 @@ impl Control {
     /// Peers as a node sees them.
     pub(crate) fn peers_as_seen_by(
         &self,
+        index: &Index,
         node: NodeId,
         peers: &BTreeMap<NodeId, Option<Peer>>,
     ) -> BTreeMap<NodeId, Option<Peer>> {
-        let index = self.index();
         if index.relays.is_empty() {
             return peers.clone();
         }
         let ids = peers.iter().map(|(id, peer)| (*id, peer.is_some()));
         let seen = ids.map(|(id, is_there)| {
             let member = self.members.get(&id).filter(|_| is_there);
-            (id, member.map(|m| self.peer_of(&index, node, id, m)))
+            (id, member.map(|m| self.peer_of(index, node, id, m)))
         });
         seen.collect()
     }

@@ -34,13 +34,17 @@ impl Control {
 
     /// Whether the traffic of a node, or the traffic that it relays, takes the ways that it took with these
     /// members.
-    pub(crate) fn is_relayed_as_before(&self, before: &Members, node: NodeId) -> bool {
-        let index = self.index();
+    pub(crate) fn is_relayed_as_before(
+        &self,
+        index: &Index,
+        before: &Members,
+        node: NodeId,
+    ) -> bool {
         let ways = |members| {
-            let host = host_behind(members, &index, node);
-            (relays_of(members, &index, node), host)
+            let host = host_behind(members, index, node);
+            (relays_of(members, index, node), host)
         };
-        index.relays.is_empty() || ways(before) == ways(&self.members)
+        ways(before) == ways(&self.members)
     }
 }
 

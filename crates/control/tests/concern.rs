@@ -24,10 +24,9 @@ impl Sender {
     /// What has changed for a node since the sender was made.
     fn change(&mut self, s: &Script, node: NodeId, has: &[AppId], wants: &[AppId]) -> PlanChange {
         self.plans.note(&s.control);
-        let (has, wants) = (set(has), set(wants));
         let change = self
             .plans
-            .change_for(&s.control, node, self.base, (&has, &wants));
+            .change_for(&s.control, node, self.base, (has, &set(wants)));
         change.expect("the version is known")
     }
 

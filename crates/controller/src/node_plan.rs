@@ -48,7 +48,7 @@ pub(crate) async fn plan(
     }
     let interest = match &q.has {
         Some(has) => Some(Interest {
-            has: app_ids("has", has)?,
+            has: app_ids("has", has)?.into_iter().collect(),
             wants: app_ids("wants", &q.wants)?,
         }),
         None => None,

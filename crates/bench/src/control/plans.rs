@@ -37,8 +37,8 @@ struct Sent {
     nodes: BTreeSet<NodeId>,
 }
 
-/// By node: applications.
-type Routes = Vec<(NodeId, BTreeSet<AppId>)>;
+/// By node: applications, in their order.
+type Routes = Vec<(NodeId, Vec<AppId>)>;
 
 /// What moving a shard, losing a server and holding what the controller knows cost.
 pub(super) fn figures() -> Vec<Figure> {
@@ -166,9 +166,11 @@ impl Large {
     }
 
     /// The applications that a node has the routes of, which nobody asks for requests.
-    fn routed(&self, node: NodeId) -> BTreeSet<AppId> {
-        let shards = self.control.shards_on(node);
-        shards.into_iter().map(|key| key.app).collect()
+    fn routed(&self, node: NodeId) -> Vec<AppId> {
+        let shards = self.control.shards_on(node).into_iter();
+        let mut apps: Vec<AppId> = shards.map(|key| key.app).collect();
+        apps.dedup();
+        apps
     }
 
     /// Bytes that all nodes are sent for the move of a shard.

@@ -22,7 +22,7 @@ impl Followers {
             let wants = wanted_by(control, node, step);
             let whole = plans.plan_for(control, node, &wants);
             let followed = self.0.entry(node).or_default();
-            let has = followed.routed().collect();
+            let has: Vec<AppId> = followed.routed().collect();
             let change = plans.change_for(control, node, followed.version, (&has, &wants));
             *followed = match change {
                 Some(change) => {
