@@ -69,8 +69,8 @@ pub(crate) struct Index {
     pub(crate) working: BTreeSet<AppId>,
     /// Shards that change, wait or stand still.
     pub(crate) busy: BTreeSet<ShardKey>,
-    /// By node: the shards that name it.
-    pub(crate) by_node: Vec<BTreeSet<ShardKey>>,
+    /// By node: the shards that name it, and what they reserve there.
+    pub(crate) by_node: Vec<BTreeMap<ShardKey, Option<Reservation>>>,
     /// By node: their applications, in their order.
     pub(crate) apps_by_node: Vec<Vec<AppId>>,
     /// Nodes that take no new instances.
@@ -142,7 +142,7 @@ impl Reservations {
         }
     }
 
-    fn of(&self, role: Role, kind: NodeKind) -> Reservation {
+    pub(crate) fn of(&self, role: Role, kind: NodeKind) -> Reservation {
         let by_kind = match role {
             Role::Primary => &self.primary,
             Role::Backup | Role::Joining => &self.backup,
@@ -175,15 +175,15 @@ impl Index {
 
     /// Notes which shards a node has now: reserves what they take, in their order.
     pub(crate) fn note_shards(&mut self, node: NodeId) {
-        let mut apps: Vec<AppId> = self.by_node[node.index()].iter().map(|k| k.app).collect();
+        let shards = &self.by_node[node.index()];
+        let apps = &mut self.apps_by_node[node.index()];
+        apps.clear();
+        apps.extend(shards.keys().map(|key| key.app));
         apps.dedup();
-        self.apps_by_node[node.index()] = apps;
-        let Some(kind) = self.cluster.get(node).map(|n| n.kind) else {
-            return;
-        };
-        let keys = self.by_node[node.index()].iter();
-        let reservations = reservations(&self.apps, keys, node, kind);
-        self.cluster.set_instances(node, reservations);
+        if self.cluster.get(node).is_some() {
+            let reserved = shards.values().copied().flatten();
+            self.cluster.set_instances(node, reserved);
+        }
     }
 
     /// Asks what is free something, as if an application did not run. What is changed meanwhile is taken
@@ -194,11 +194,12 @@ impl Index {
         let nodes: BTreeSet<NodeId> = held.flat_map(|h| &h.nodes).map(|(n, _)| *n).collect();
         self.cluster.try_out(|cluster| {
             for node in nodes {
-                let Some(kind) = cluster.get(node).map(|n| n.kind) else {
-                    continue;
-                };
-                let others = by_node[node.index()].iter().filter(|key| key.app != app);
-                cluster.set_instances(node, reservations(apps, others, node, kind));
+                if cluster.get(node).is_some() {
+                    let others = by_node[node.index()]
+                        .iter()
+                        .filter(|(key, _)| key.app != app);
+                    cluster.set_instances(node, others.filter_map(|(_, reserved)| *reserved));
+                }
             }
             work(cluster)
         })
@@ -230,25 +231,7 @@ impl Index {
 
     /// The same, borrowed.
     pub(crate) fn keys_on(&self, node: NodeId) -> impl Iterator<Item = &ShardKey> {
-        self.by_node.get(node.index()).into_iter().flatten()
+        let shards = self.by_node.get(node.index()).into_iter();
+        shards.flat_map(BTreeMap::keys)
     }
-}
-
-/// What these shards reserve on a node, in their order.
-fn reservations<'a>(
-    apps: &'a BTreeMap<AppId, IndexedApp>,
-    keys: impl Iterator<Item = &'a ShardKey>,
-    node: NodeId,
-    kind: NodeKind,
-) -> impl Iterator<Item = Reservation> {
-    keys.flat_map(move |key| {
-        let app = &apps[&key.app];
-        let at = app
-            .shards
-            .binary_search_by_key(&(key.service, key.shard), |h| h.id);
-        let held = &app.shards[at.expect("the index names it")];
-        let of_service = &app.reservations[usize::from(key.service.0)];
-        let here = held.nodes.iter().filter(move |(n, _)| *n == node);
-        here.filter_map(move |(_, role)| Some(of_service.of((*role)?, kind)))
-    })
 }

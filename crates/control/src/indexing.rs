@@ -110,7 +110,7 @@ impl Index {
             servers[id.index()] = node.server;
         }
         let mut index = Index {
-            by_node: vec![BTreeSet::new(); servers.len()],
+            by_node: vec![BTreeMap::new(); servers.len()],
             apps_by_node: vec![Vec::new(); servers.len()],
             servers: servers.into(),
             places: places(&control.topology),
@@ -231,8 +231,11 @@ impl Index {
                         self.remove(id, &old, changed);
                     }
                     let held = Held::new(app, shard);
-                    for (node, _) in &held.nodes {
-                        self.by_node[node.index()].insert(held.key(id));
+                    let of_service = &reservations[usize::from(shard.service.0)];
+                    for (node, role) in &held.nodes {
+                        let there = self.cluster.get(*node);
+                        let reserved = there.and_then(|n| Some(of_service.of((*role)?, n.kind)));
+                        self.by_node[node.index()].insert(held.key(id), reserved);
                         changed.insert(*node);
                     }
                     self.note_status(app, shard);
