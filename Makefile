@@ -4,10 +4,10 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 E3 := $(TARGET)/release/e3
 ARM := aarch64-unknown-linux-gnu
 
-.PHONY: help setup services e3 demo test bench fix aarch64 clean
+.PHONY: help setup services e3 demo test bench fix aarch64 test-aarch64 clean
 
 help:
-	@echo "make setup | demo | test | bench | fix | aarch64 | clean"
+	@echo "make setup | demo | test | bench | fix | aarch64 | test-aarch64 | clean"
 
 setup:
 	@scripts/setup
@@ -47,6 +47,11 @@ aarch64:
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 	CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc \
 	cargo build --release -p e3-cli --target $(ARM)
+
+# on a cluster with a node of ARM, whose program QEMU runs
+test-aarch64: services aarch64
+	E3_AARCH64=$(abspath $(TARGET))/$(ARM)/release/e3 \
+	cargo test --workspace --features e3-nemesis/deliberate-faults,e3-cli/formats --test aarch64
 
 clean:
 	cargo clean

@@ -33,8 +33,8 @@ pub(super) struct Large {
 struct Sent {
     /// In sum.
     bytes: usize,
-    /// Those that are sent a change.
-    nodes: BTreeSet<NodeId>,
+    /// Those that are sent a change, in any order.
+    nodes: Vec<NodeId>,
 }
 
 /// By node: applications, in their order.
@@ -153,7 +153,7 @@ impl Large {
             if !change.is_empty() {
                 let bytes = serde_json::to_vec(&change).expect("plans have text keys only");
                 sent.bytes += bytes.len();
-                sent.nodes.insert(node);
+                sent.nodes.push(node);
             }
         }
         Some(sent)

@@ -77,6 +77,8 @@ pub struct Plan<'a> {
     pub nodes: Vec<(NodeKind, String)>,
     /// Size of a request.
     pub bytes: usize,
+    /// Instances of the application: as many share a node's turns and caches while bare services run.
+    pub instances: u64,
     /// Length of a load.
     pub length: Duration,
 }
@@ -153,14 +155,14 @@ fn of_node(
     chain: &Alone,
 ) -> Result<(NodeCost, Sample), Failure> {
     let mut make = make(plan.bytes);
-    deployed(loads, plan, &echo_manifest(node))?;
+    deployed(loads, plan, &echo_manifest(node, plan.instances))?;
     let quiet = loads.at(ECHO, QUIET_RPS, plan.length, &mut make)?;
     let held = loads.search(ECHO, &mut make)?;
     loads.cluster.client.delete(ECHO)?;
     let best = held.last().ok_or_else(|| too_slow(node))?;
     let echo_rps = best.point.offered_rps;
     let request_ns = (best.node_ns(node) - echo.mean_ns).max(0.0);
-    deployed(loads, plan, &chain_manifest(node, node))?;
+    deployed(loads, plan, &chain_manifest(node, node, plan.instances))?;
     let both = loads.at(CHAIN, echo_rps * CHAIN_PART, plan.length, &mut make)?;
     loads.cluster.client.delete(CHAIN)?;
     let message_ns = both.node_ns(node) - request_ns - 2.0 * chain.mean_ns;
@@ -182,7 +184,7 @@ fn of_hop(
     chain: &Alone,
 ) -> Result<HopCost, Failure> {
     let mut make = make(plan.bytes);
-    deployed(loads, plan, &chain_manifest(first, last))?;
+    deployed(loads, plan, &chain_manifest(first, last, plan.instances))?;
     let quiet = loads.at(CHAIN, QUIET_RPS, plan.length, &mut make)?;
     let slowest = nodes.values().map(|n| n.echo_rps).fold(f64::MAX, f64::min);
     let busy = loads.at(CHAIN, slowest * CHAIN_PART, plan.length, &mut make)?;
@@ -224,18 +226,19 @@ fn heading(name: &str, ingress: &str) -> String {
     )
 }
 
-fn echo_manifest(node: &str) -> String {
+fn echo_manifest(node: &str, instances: u64) -> String {
     let service = format!(
-        "    - {{name: echo, module: echo.wasm, stateful: false, shards: 1, replicas: 1, \
+        "    - {{name: echo, module: echo.wasm, stateful: false, shards: {instances}, replicas: 1, \
          pin: {{node: {node}}}, resources: {{cpu: 0.1, memory: 16Mi}}}}\n"
     );
     heading(ECHO, "echo") + &service
 }
 
-fn chain_manifest(first: &str, last: &str) -> String {
+fn chain_manifest(first: &str, last: &str, instances: u64) -> String {
+    let shards = instances.div_ceil(2);
     let service = |name: &str, node: &str| {
         format!(
-            "    - {{name: {name}, module: chain.wasm, stateful: true, shards: 1, replicas: 1, \
+            "    - {{name: {name}, module: chain.wasm, stateful: true, shards: {shards}, replicas: 1, \
              pin: {{node: {node}}}, resources: {{cpu: 0.1, memory: 256Mi}}, \
              collections: [{{name: passed, kind: counter}}]}}\n"
         )
@@ -253,9 +256,10 @@ mod tests {
     #[test]
     fn bare_applications_are_good() {
         let parse = |text: &str| parse_application("bare", text).unwrap();
-        assert_eq!(parse(&echo_manifest("s1-host")).name, ECHO);
-        let chain = parse(&chain_manifest("s1-host", "s1-nic0"));
+        let echo = parse(&echo_manifest("s1-host", 5));
+        assert_eq!((echo.name.as_str(), echo.instances()), (ECHO, 5));
+        let chain = parse(&chain_manifest("s1-host", "s1-nic0", 5));
         assert_eq!(chain.spec.channels[0].name(), "next");
-        assert_eq!(chain.instances(), 2);
+        assert_eq!(chain.instances(), 6);
     }
 }

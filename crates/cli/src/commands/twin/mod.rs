@@ -26,6 +26,7 @@ use e3_client::unique;
 use e3_clock::Clock;
 use e3_loadgen::Workload;
 use e3_model::document::check_fit;
+use e3_model::limits::SHARDS_MAX;
 use e3_model::{Application, NodeKind, Topology};
 use e3_placement::Placement;
 use e3_workloads::{Inputs, for_application, secrets};
@@ -152,6 +153,7 @@ pub fn compare(args: &Twin, settings: &Settings) -> Result<TwinView, Failure> {
             settings,
             nodes: subject.nodes.clone(),
             bytes: subject.request_bytes,
+            instances: subject.app.instances().min(SHARDS_MAX.into()).into(),
             length,
         },
     )?;
