@@ -182,14 +182,7 @@ impl Plans {
         self.since(control, base).filter(|_| !is_relayed)
     }
 
-    fn past_of(&self, version: u64) -> Option<&Past> {
-        let at = self
-            .past
-            .binary_search_by_key(&version, |past| past.version);
-        self.past.get(at.ok()?)
-    }
-
-    /// The same where SmartNICs relay, with the addresses that nodes of the same server use.
+    /// The same, also where SmartNICs relay, with the addresses that nodes of the same server use.
     fn since(&self, control: &Control, base: u64) -> Option<PlanChange> {
         let past = self.past_of(base)?;
         let is_same = Arc::ptr_eq(&past.topology, &control.topology);
@@ -208,6 +201,13 @@ impl Plans {
             gone,
             apps,
         })
+    }
+
+    fn past_of(&self, version: u64) -> Option<&Past> {
+        let at = self
+            .past
+            .binary_search_by_key(&version, |past| past.version);
+        self.past.get(at.ok()?)
     }
 }
 

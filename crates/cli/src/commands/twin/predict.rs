@@ -38,9 +38,7 @@ pub struct Prediction<'a> {
 #[serde(rename_all = "camelCase")]
 pub struct ServiceView {
     pub name: String,
-    /// Always the service alone.
-    pub measured: &'static str,
-    /// With so many messages.
+    /// Messages with which it was measured, alone.
     pub messages: u64,
     /// Runs that do not count, since this machine preempted them.
     pub preempted: u64,
@@ -99,7 +97,6 @@ impl Known<'_> {
                 .collect();
             views.push(ServiceView {
                 name: service.name.clone(),
-                measured: "alone",
                 messages: alone.messages,
                 preempted: alone.preempted,
                 handler_us: alone.mean_ns / 1e3,
