@@ -92,7 +92,7 @@ pub fn measure(loads: &mut Loads<'_>, plan: &Plan<'_>) -> Result<Bares, Failure>
     let (mut nodes, mut tail) = (BTreeMap::new(), Tail::default());
     for (kind, node) in &plan.nodes {
         output::say(&format!("bare services on {node}"));
-        let (cost, quiet) = of_node(loads, plan, node, &echo, &chain)?;
+        let (cost, quiet) = of_node(loads, plan, (*kind, node), &echo, &chain)?;
         let p = &quiet.point;
         tail = Tail::new(
             p.p50_us * 1e3,
@@ -150,19 +150,19 @@ fn make(bytes: usize) -> impl FnMut(f64, Duration, u64) -> Result<Box<dyn Worklo
 fn of_node(
     loads: &mut Loads<'_>,
     plan: &Plan<'_>,
-    node: &str,
+    (kind, node): (NodeKind, &str),
     echo: &Alone,
     chain: &Alone,
 ) -> Result<(NodeCost, Sample), Failure> {
     let mut make = make(plan.bytes);
-    deployed(loads, plan, &echo_manifest(node, plan.instances))?;
+    deployed(loads, plan, &echo_manifest(kind, plan.instances))?;
     let quiet = loads.at(ECHO, QUIET_RPS, plan.length, &mut make)?;
     let held = loads.search(ECHO, &mut make)?;
     loads.cluster.client.delete(ECHO)?;
     let best = held.last().ok_or_else(|| too_slow(node))?;
     let echo_rps = best.point.offered_rps;
     let request_ns = (best.node_ns(node) - echo.mean_ns).max(0.0);
-    deployed(loads, plan, &chain_manifest(node, node, plan.instances))?;
+    deployed(loads, plan, &chain_manifest(kind, kind, plan.instances))?;
     let both = loads.at(CHAIN, echo_rps * CHAIN_PART, plan.length, &mut make)?;
     loads.cluster.client.delete(CHAIN)?;
     let message_ns = both.node_ns(node) - request_ns - 2.0 * chain.mean_ns;
@@ -184,7 +184,11 @@ fn of_hop(
     chain: &Alone,
 ) -> Result<HopCost, Failure> {
     let mut make = make(plan.bytes);
-    deployed(loads, plan, &chain_manifest(first, last, plan.instances))?;
+    deployed(
+        loads,
+        plan,
+        &chain_manifest(plan.nodes[0].0, plan.nodes[1].0, plan.instances),
+    )?;
     let quiet = loads.at(CHAIN, QUIET_RPS, plan.length, &mut make)?;
     let slowest = nodes.values().map(|n| n.echo_rps).fold(f64::MAX, f64::min);
     let busy = loads.at(CHAIN, slowest * CHAIN_PART, plan.length, &mut make)?;
@@ -226,20 +230,22 @@ fn heading(name: &str, ingress: &str) -> String {
     )
 }
 
-fn echo_manifest(node: &str, instances: u64) -> String {
+fn echo_manifest(kind: NodeKind, instances: u64) -> String {
+    let kind = kind.name();
     let service = format!(
         "    - {{name: echo, module: echo.wasm, stateful: false, shards: {instances}, replicas: 1, \
-         pin: {{node: {node}}}, resources: {{cpu: 0.1, memory: 16Mi}}}}\n"
+         pin: {{kind: {kind}}}, resources: {{cpu: 0.1, memory: 16Mi}}}}\n"
     );
     heading(ECHO, "echo") + &service
 }
 
-fn chain_manifest(first: &str, last: &str, instances: u64) -> String {
+fn chain_manifest(first: NodeKind, last: NodeKind, instances: u64) -> String {
     let shards = instances.div_ceil(2);
-    let service = |name: &str, node: &str| {
+    let service = |name: &str, kind: NodeKind| {
+        let kind = kind.name();
         format!(
             "    - {{name: {name}, module: chain.wasm, stateful: true, shards: {shards}, replicas: 1, \
-             pin: {{node: {node}}}, resources: {{cpu: 0.1, memory: 256Mi}}, \
+             pin: {{kind: {kind}}}, resources: {{cpu: 0.1, memory: 64Mi}}, \
              collections: [{{name: passed, kind: counter}}]}}\n"
         )
     };
@@ -256,9 +262,9 @@ mod tests {
     #[test]
     fn bare_applications_are_good() {
         let parse = |text: &str| parse_application("bare", text).unwrap();
-        let echo = parse(&echo_manifest("s1-host", 5));
+        let echo = parse(&echo_manifest(NodeKind::Host, 5));
         assert_eq!((echo.name.as_str(), echo.instances()), (ECHO, 5));
-        let chain = parse(&chain_manifest("s1-host", "s1-nic0", 5));
+        let chain = parse(&chain_manifest(NodeKind::Host, NodeKind::SmartNic, 5));
         assert_eq!(chain.spec.channels[0].name(), "next");
         assert_eq!(chain.instances(), 6);
     }
