@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::running::{pid, run_file};
+use common::running::{backup, pid, primary, run_file};
 use common::{E3, ended};
 use serde_json::Value;
 
@@ -40,16 +40,16 @@ fn state_moves_between_x86_and_arm_while_it_serves() {
     let load = e3.spawn("load kvs --rate 50 --duration 60s -o json");
     for _ in 0..ROUNDS {
         for shard in SHARDS {
-            let backup = format!("{shard}/backup");
-            if node_of(&e3, shard, "backup") == ARM_NODE {
-                move_to(&e3, &backup, &x86_without(&e3, shard));
+            let copy = format!("{shard}/backup");
+            if backup(&e3, shard) == ARM_NODE {
+                move_to(&e3, &copy, &x86_without(&e3, shard));
             }
             move_to(&e3, shard, ARM_NODE);
-            assert_eq!(node_of(&e3, shard, "primary"), ARM_NODE);
+            assert_eq!(primary(&e3, shard), ARM_NODE);
             move_to(&e3, shard, &x86_without(&e3, shard));
             // And what is written on x86 reaches a copy on ARM.
-            move_to(&e3, &backup, ARM_NODE);
-            assert_eq!(node_of(&e3, shard, "backup"), ARM_NODE);
+            move_to(&e3, &copy, ARM_NODE);
+            assert_eq!(backup(&e3, shard), ARM_NODE);
         }
     }
     let ended = ended(load.wait_with_output().unwrap());
@@ -62,17 +62,9 @@ fn move_to(e3: &E3, instance: &str, node: &str) {
     e3.good(&["migrate", instance, "--to", node]);
 }
 
-/// The node of a copy of a shard.
-fn node_of(e3: &E3, shard: &str, role: &str) -> String {
-    let all = e3.json(&["get", "instances"]);
-    let is = |i: &&Value| i["instance"] == shard && i["role"] == role;
-    let found = all.as_array().unwrap().iter().find(is).unwrap();
-    found["node"].as_str().unwrap().into()
-}
-
 /// A node of x86 that has no copy of a shard.
 fn x86_without(e3: &E3, shard: &str) -> String {
-    let taken = ["primary", "backup"].map(|role| node_of(e3, shard, role));
+    let taken = [primary(e3, shard), backup(e3, shard)];
     let mut nodes = ["s1-host", "s2-host", "s4-host"].into_iter();
     nodes
         .find(|n| !taken.iter().any(|t| t == n))

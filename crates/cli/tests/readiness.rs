@@ -4,7 +4,7 @@
 mod common;
 
 use common::E3;
-use common::running::{CHAIN, all_handled, kill, pid, primary, run_file, start_load};
+use common::running::{CHAIN, all_handled, backup, kill, pid, primary, run_file, start_load};
 use e3_model::Format;
 use e3_model::NodeId;
 use e3_model::api::{AppView, ClusterView, NodeView};
@@ -89,13 +89,6 @@ fn speak_for(e3: &E3, node: &str) -> Arc<()> {
         }
     });
     alive
-}
-
-fn backup(e3: &E3, shard: &str) -> String {
-    let all = e3.json(&["get", "instances"]);
-    let is = |i: &&Value| i["instance"] == shard && i["role"] == "backup";
-    let found = all.as_array().unwrap().iter().find(is).unwrap();
-    found["node"].as_str().unwrap().to_string()
 }
 
 #[test]

@@ -306,8 +306,8 @@ impl AppState {
             Arc::make_mut(app).spec.services[at].shards = split.after;
         }
         let before = std::mem::take(&mut self.placed);
-        let mut placed = before.to_vec();
-        placed.retain(|p| p.key.service != service);
+        let others = before.iter().filter(|p| p.key.service != service);
+        let mut placed: Vec<Placed> = others.cloned().collect();
         for shard in (0..split.after).map(ShardId) {
             let parent = ShardId(split.parents(shard).start);
             let of_parent = |p: &&Placed| p.key.service == service && p.key.shard == parent;

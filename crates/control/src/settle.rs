@@ -2,8 +2,9 @@
 //!
 //! A command changes few shards, so only those are looked at that may have something to do: those
 //! with a silent node, without a node, with too few or too many copies, and those on nodes that miss
-//! peers. A test holds this against looking at all shards. After the loss of a server many of them wait
-//! for confirmations, so only applications that change are borrowed to be changed, which copies them.
+//! peers. After the loss of a server many shards wait for their nodes or for confirmations: they are not
+//! looked at until they or their nodes change. A test holds this against looking at all shards. Only
+//! applications that change are borrowed to be changed, which copies them.
 
 use crate::leaving::{are_up, has_heir};
 use crate::reach::Ways;

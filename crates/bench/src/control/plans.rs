@@ -33,7 +33,7 @@ pub(super) struct Large {
 struct Sent {
     /// In sum.
     bytes: usize,
-    /// Those that are sent a change, in any order.
+    /// Those that are sent a change; one may be sent several.
     nodes: Vec<NodeId>,
 }
 
@@ -178,7 +178,10 @@ impl Large {
         let moves: Vec<_> = (0..MOVES).filter_map(|_| self.move_shard()).collect();
         let nodes = self.control.members.len();
         let versions = moves.iter().map(|(_, versions)| *versions).max();
-        let told = moves.iter().map(|(sent, _)| sent.nodes.len() as f64);
+        let told = moves.iter().map(|(sent, _)| {
+            let nodes: BTreeSet<&NodeId> = sent.nodes.iter().collect();
+            nodes.len() as f64
+        });
         let note = format!(
             "{} instances on {} servers ({nodes} nodes), no requests at other nodes than the hosts; up to {} versions \
              of the plan, to {:.0} nodes; the others' empty answers (at most five a second for each node) have headers only",

@@ -62,6 +62,14 @@ pub fn primary(e3: &E3, shard: &str) -> String {
     primaries(e3, &[shard.to_string()]).remove(0).0
 }
 
+/// Node of the backup of a shard, of which it has one.
+pub fn backup(e3: &E3, shard: &str) -> String {
+    let all = e3.json(&["get", "instances"]);
+    let is = |i: &&Value| i["instance"] == shard && i["role"] == "backup";
+    let found = all.as_array().unwrap().iter().find(is).unwrap();
+    found["node"].as_str().unwrap().to_string()
+}
+
 /// Nodes of the primaries of some shards, and the shards' views, all at one time.
 pub fn primaries(e3: &E3, shards: &[String]) -> Vec<(String, u64)> {
     let all = e3.json(&["get", "instances"]);
