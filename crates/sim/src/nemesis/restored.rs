@@ -35,6 +35,7 @@ impl Run<'_> {
         }
         self.check_settled();
         self.wait_for_timers();
+        self.let_ticks_pass();
         for (id, taken) in self.copies() {
             self.check_copy(id, &taken);
         }
