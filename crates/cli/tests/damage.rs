@@ -6,7 +6,9 @@ mod common;
 #[path = "common/relay.rs"]
 mod relay;
 
-use common::running::{CHAIN, all_handled, handled, run_file, start_load};
+use common::running::{
+    CHAIN, all_handled, handled, heartbeat, heartbeat_key, run_file, start_load,
+};
 use common::{E3, PATIENCE};
 use e3_client::{Call, Client, Completed, Duplicate, Event};
 use e3_model::api::{ClusterView, EndpointsView, NodeView};
@@ -18,7 +20,6 @@ use e3_random::Random;
 use e3_wire::datagram::{Header, Kind, seal};
 use e3_wire::entry::{Outcome, Replicated, Reply};
 use e3_wire::frame::{Ack, Ends, Frame, Link};
-use e3_wire::heartbeat::{self, Heartbeat};
 use e3_wire::message::Message;
 use relay::{Relays, flip_bits};
 use serde::de::DeserializeOwned;
@@ -212,6 +213,9 @@ fn flipped_bits_stop_nothing() {
     let port = run_file(&e3, "cluster.json")["port"].as_u64().unwrap() as u16;
     let controller = SocketAddr::from(([127, 0, 0, 1], port));
 
+    let keys = peers.nodes.iter().map(|n| heartbeat_key(&e3, n));
+    let keys: Vec<_> = keys.collect();
+
     let load = start_load(&e3, "6s");
     e3.until("the load has begun", |e3| handled(e3, "chain") > 50);
     let from = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -222,9 +226,7 @@ fn flipped_bits_stop_nothing() {
         from.send_to(&datagram, nodes[to]).unwrap();
         if n % (PEER / HEARTBEATS) == 0 {
             let at = peers.random.below(nodes.len() as u64) as usize;
-            let (id, incarnation) = (NodeId(peers.nodes[at].id), peers.nodes[at].incarnation);
-            let beat = Heartbeat::default();
-            let mut beat = heartbeat::encode(Format::NEWEST, peers.cluster, id, incarnation, &beat);
+            let mut beat = heartbeat(peers.cluster, &peers.nodes[at], &keys[at], u32::MAX);
             flip_bits(&mut peers.random, &mut beat);
             from.send_to(&beat, controller).unwrap();
         }

@@ -4,11 +4,11 @@
 mod common;
 
 use common::E3;
-use common::running::{CHAIN, all_handled, backup, kill, pid, primary, run_file, start_load};
-use e3_model::Format;
-use e3_model::NodeId;
+use common::running::{
+    CHAIN, all_handled, backup, heartbeat, heartbeat_key, kill, pid, primary, run_file, start_load,
+};
 use e3_model::api::{AppView, ClusterView, NodeView};
-use e3_wire::heartbeat::{self, Heartbeat};
+use e3_model::timing::HEARTBEAT_INTERVAL;
 use rustix::process::{Signal, kill_process};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -66,26 +66,28 @@ fn signal(e3: &E3, node: &str, signal: Signal) -> Instant {
     Instant::now()
 }
 
-/// Heartbeats in a node's name, until the value is dropped.
-fn speak_for(e3: &E3, node: &str) -> Arc<()> {
-    let cluster: ClusterView = get(e3, "/v1/cluster");
-    let cluster = u64::from_str_radix(&cluster.cluster, 16).unwrap();
+/// Heartbeats in a node's name, until the value is dropped. `since` is before the node's start: by then the
+/// node has sent fewer than one in each interval and one for each plan. It sends more often than this
+/// voice, so that it soon counts again.
+fn speak_for(e3: &E3, node: &str, since: Instant) -> Arc<()> {
+    let view: ClusterView = get(e3, "/v1/cluster");
+    let cluster = u64::from_str_radix(&view.cluster, 16).unwrap();
+    let periods = since.elapsed().as_nanos() as u64 / HEARTBEAT_INTERVAL.0;
+    let first = (periods + view.plan_version) as u32 + 1;
     let view: NodeView = get(e3, &format!("/v1/nodes/{node}"));
     let port = run_file(e3, "cluster.json")["port"].as_u64().unwrap() as u16;
-    let bytes = heartbeat::encode(
-        Format::NEWEST,
-        cluster,
-        NodeId(view.id),
-        view.incarnation,
-        &Heartbeat::default(),
-    );
+    let key = heartbeat_key(e3, &view);
     let alive = Arc::new(());
     let watch = Arc::downgrade(&alive);
     std::thread::spawn(move || {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        while watch.upgrade().is_some() {
+        for sequence in first.. {
+            if watch.upgrade().is_none() {
+                return;
+            }
+            let bytes = heartbeat(cluster, &view, &key, sequence);
             let _ = socket.send_to(&bytes, ("127.0.0.1", port));
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(100));
         }
     });
     alive
@@ -96,6 +98,7 @@ fn what_lacks_is_named_within_two_seconds() {
     let Some(e3) = E3::with_services() else {
         return;
     };
+    let start = Instant::now();
     e3.good(&["up", "--detach", "--port", "0", "--no-restart"]);
     let file = e3.file("chain.yaml", CHAIN);
     e3.good(&["deploy", &file, "--wait"]);
@@ -104,7 +107,7 @@ fn what_lacks_is_named_within_two_seconds() {
 
     // A backup answers its primary no more, while the controller goes on hearing of it.
     let (cut, of) = (backup(&e3, "chain/front/0"), primary(&e3, "chain/front/0"));
-    let voice = speak_for(&e3, &cut);
+    let voice = speak_for(&e3, &cut, start);
     let since = signal(&e3, &cut, Signal::STOP);
     let says = format!("chain/front/0: 1 of 2 replicas run (blocked on {of}: no lease from {cut}");
     named(&e3, since, &says);

@@ -29,27 +29,27 @@ fn a_cluster_goes_to_the_next_release_and_back_under_load_and_loses_nothing() {
     let Some(e3) = E3::with_services() else {
         return;
     };
-    let (older, newer) = (release(&e3, "older", "7-8"), release(&e3, "newer", "7-9"));
+    let (older, newer) = (release(&e3, "older", "7-9"), release(&e3, "newer", "7-10"));
     // The cluster is of the older release, whose format is the active one.
     let up = e3.run_as(&older, &["up", "--detach", "--port", "0"]);
     assert_eq!(up.code, 0, "{up:?}");
     e3.deploy_shipped("kvs");
     let load = e3.spawn("load kvs --rate 100 --duration 300s -o json");
-    for (program, expected) in [(&newer, 9), (&older, 8), (&newer, 9)] {
+    for (program, expected) in [(&newer, 10), (&older, 9), (&newer, 10)] {
         let said = e3.good(&["upgrade", "--program", program]);
         assert!(said.contains("s3-nic0: upgraded"), "{said}");
         assert_eq!(newest(&e3), [expected; 6]);
-        if expected == 8 {
+        if expected == 9 {
             let said = e3.good(&["upgrade", "--finish"]);
-            assert!(said.contains("the cluster's format is 8 already"), "{said}");
+            assert!(said.contains("the cluster's format is 9 already"), "{said}");
         }
     }
     let said = e3.good(&["upgrade", "--finish"]);
-    assert!(said.contains("format is 9, it was 8"), "{said}");
+    assert!(said.contains("format is 10, it was 9"), "{said}");
     // There is no way back.
     let refused = e3.run(&["upgrade", "--program", &older]);
     assert_eq!(refused.code, 4, "{refused:?}");
-    let why = "has formats 7 to 8, the cluster writes format 9";
+    let why = "has formats 7 to 9, the cluster writes format 10";
     assert!(refused.err.contains(why), "{}", refused.err);
     // The load ends early, with a verdict on what was sent.
     rustix::process::kill_process(
@@ -65,7 +65,7 @@ fn a_cluster_goes_to_the_next_release_and_back_under_load_and_loses_nothing() {
     e3.good(&["down", "--yes"]);
     let up = e3.run_as(&older, &["up", "--detach", "--port", "0"]);
     assert_ne!(up.code, 0);
-    let why = "the cluster writes format 9, this program";
+    let why = "the cluster writes format 10, this program";
     assert!(up.err.contains(why), "{}", up.err);
 }
 
@@ -80,8 +80,8 @@ fn a_program_that_is_none_or_does_not_start_changes_nothing() {
     let other = e3.run(&["upgrade", "--program", "/bin/false"]);
     assert_eq!(other.code, 2, "{other:?}");
     assert!(other.err.contains("is no e3 program"), "{}", other.err);
-    let ahead = release(&e3, "ahead", "10-11");
+    let ahead = release(&e3, "ahead", "11-12");
     let refused = e3.run(&["upgrade", "--program", &ahead]);
     assert_eq!(refused.code, 4, "{refused:?}");
-    assert_eq!(newest(&e3), [9; 6]);
+    assert_eq!(newest(&e3), [10; 6]);
 }

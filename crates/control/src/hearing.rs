@@ -18,6 +18,8 @@ pub struct Pulse {
     pub node: NodeId,
     /// Its process.
     pub incarnation: u32,
+    /// Its number among the heartbeats of this process, from 1; 0 in a format without them.
+    pub sequence: u32,
     /// Its load.
     pub load: NodeLoad,
     /// Low half of the version of the plan that it has applied.
@@ -62,7 +64,7 @@ impl Hearing {
 
     /// Takes heartbeats that have arrived together; gives what each shows, in their order. One that no present
     /// process of a member has sent changes nothing: a damaged incarnation must not make the real one look
-    /// old.
+    /// old. Neither does one that comes twice or late: whoever records heartbeats could keep a dead node up.
     ///
     /// The nodes' entries are rarely in the processor's caches. So all heartbeats pass one table after the
     /// other, and the processor waits for many entries at once.
@@ -78,11 +80,12 @@ impl Hearing {
         heard.extend(pulses.iter().map(|p| self.heard(control, p)));
         let members = || {
             let all = pulses.iter().zip(&*heard);
-            all.filter(|(_, h)| h.sender != Sender::Stranger)
+            all.filter(|(_, h)| matches!(h.sender, Sender::Present | Sender::Silent))
                 .map(|(p, _)| p)
         };
         for p in members() {
             self.membership.on_heartbeat(now, p.node, p.incarnation);
+            self.membership.on_sequence(p.node, p.sequence);
             self.membership.on_applied(p.node, p.plan_version_low);
         }
         for p in members() {
@@ -99,8 +102,11 @@ impl Hearing {
                 missing: None,
             };
         }
+        let sender = self.membership.sender(pulse.node, pulse.incarnation);
+        let is_late =
+            sender != Sender::Stranger && self.membership.is_late(pulse.node, pulse.sequence);
         Heard {
-            sender: self.membership.sender(pulse.node, pulse.incarnation),
+            sender: if is_late { Sender::Late } else { sender },
             missing: control.missing_version(pulse.plan_version_low),
         }
     }

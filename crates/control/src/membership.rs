@@ -38,10 +38,14 @@ enum Silence {
 /// What is known of a node. Two fit into a cache line, so that a heartbeat reads one line.
 #[derive(Clone, Copy, Default, Debug)]
 struct Entry {
-    /// The last heartbeat that counted.
-    last: Moment,
+    /// When the last heartbeat came that counted.
+    at: Timestamp,
+    /// Low half of the turn.
+    turn_low: u32,
     /// Incarnation that sent it.
     heard: u32,
+    /// Its number, if the member's process sent it.
+    sequence: u32,
     /// Incarnation of the member, as the state has it.
     member: u32,
     /// Low half of the plan's version that the member had applied at its last heartbeat.
@@ -65,6 +69,8 @@ pub enum Sender {
     Silent,
     /// No present process of a member.
     Stranger,
+    /// The present process of a member, of which this or a later one came before.
+    Late,
 }
 
 /// Some of the members.
@@ -142,7 +148,8 @@ impl Membership {
         let entry = self.entry(node);
         let (heard, is_first) = (entry.heard, !entry.is_heard);
         if is_first || incarnation >= heard {
-            entry.last = Moment { at: now, turn };
+            entry.at = now;
+            entry.turn_low = turn as u32;
             entry.heard = incarnation;
             entry.is_heard = true;
             if is_first || incarnation != heard {
@@ -157,6 +164,19 @@ impl Membership {
             self.nodes.resize(node.index() + 1, Entry::default());
         }
         &mut self.nodes[node.index()]
+    }
+
+    /// Whether this heartbeat of a member's process, or a later one, came before. Those without a number
+    /// count until the first one with a number.
+    pub(crate) fn is_late(&self, node: NodeId, sequence: u32) -> bool {
+        let last = self.nodes.get(node.index()).map_or(0, |e| e.sequence);
+        last > 0 && sequence <= last
+    }
+
+    /// Notes the number of a member's heartbeat.
+    #[inline]
+    pub(crate) fn on_sequence(&mut self, node: NodeId, sequence: u32) {
+        self.entry(node).sequence = sequence;
     }
 
     /// Notes which version of the plan a member has applied.
@@ -242,6 +262,9 @@ impl Membership {
                 continue;
             }
             (entry.member, entry.is_member, entry.is_up) = known;
+            if incarnation != before.0 {
+                entry.sequence = 0;
+            }
             let shard = &mut self.shards[self.numbers.place(node)];
             shard.calm = None;
             if is_up {
@@ -252,8 +275,16 @@ impl Membership {
         }
     }
 
-    fn last_heard(&self, node: NodeId) -> Option<&Entry> {
-        self.nodes.get(node.index()).filter(|e| e.is_heard)
+    /// When a node was heard last, and the incarnation that was.
+    fn last_heard(&self, node: NodeId) -> Option<(Moment, u32)> {
+        let entry = self.nodes.get(node.index()).filter(|e| e.is_heard)?;
+        // A turn of more than 2^32 turns ago looks like a later one, but then the time says enough.
+        let ago = (self.now.turn as u32).wrapping_sub(entry.turn_low);
+        let last = Moment {
+            at: entry.at,
+            turn: self.now.turn - u64::from(ago),
+        };
+        Some((last, entry.heard))
     }
 
     /// Whether no member is heard: the controller itself may be cut off.
@@ -263,9 +294,8 @@ impl Membership {
 
     /// When a node's process was last heard.
     pub fn heard(&self, node: NodeId, incarnation: u32) -> Option<Timestamp> {
-        self.last_heard(node)
-            .filter(|h| h.heard == incarnation)
-            .map(|h| h.last.at)
+        let heard = self.last_heard(node);
+        heard.filter(|h| h.1 == incarnation).map(|h| h.0.at)
     }
 
     /// Whether every member has been heard since the start or has ended, or has had the time for it while
@@ -299,13 +329,13 @@ impl Membership {
     /// Since when a node's process is silent, and how long it may be.
     fn since(&self, node: NodeId, incarnation: u32) -> (Moment, Nanos) {
         let heard = self.last_heard(node);
-        let heard = heard.filter(|h| h.heard == incarnation);
+        let heard = heard.filter(|h| h.1 == incarnation).map(|h| h.0);
         let first = self.listening == self.started;
         let limit = match heard {
             None if first => START_GRACE.max(self.timeout),
             _ => self.timeout,
         };
-        let last = heard.map_or(self.listening, |h| h.last);
+        let last = heard.unwrap_or(self.listening);
         let since = Moment {
             at: last.at.max(self.listening.at),
             turn: last.turn.max(self.listening.turn),
@@ -360,7 +390,7 @@ impl Membership {
             return BTreeMap::new();
         }
         let long = |(n, _): (&NodeId, &u32)| {
-            let heard = self.last_heard(*n).map_or(self.started, |h| h.last);
+            let heard = self.last_heard(*n).map_or(self.started, |h| h.0);
             now.since(heard.at.max(self.listening.at)) > self.timeout + TOGETHER
         };
         if is_near && !lost.iter().any(long) {

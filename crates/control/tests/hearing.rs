@@ -21,6 +21,7 @@ fn pulse(control: &Control, node: NodeId) -> Pulse {
         cluster: control.cluster,
         node,
         incarnation: 1,
+        sequence: 1,
         load: LOAD,
         plan_version_low: 1,
     }
@@ -84,7 +85,10 @@ fn only_the_present_process_of_a_member_is_heard() {
         at: NOW,
     };
     script.control.apply(&lose).unwrap();
-    let both = [A, B].map(|node| of(&script.control, node));
+    let both = [A, B].map(|node| Pulse {
+        sequence: 2,
+        ..of(&script.control, node)
+    });
     let senders: Vec<Sender> = hear(&mut hearing, &script.control, &both)
         .iter()
         .map(|h| h.sender)
@@ -110,4 +114,31 @@ fn a_node_that_has_applied_a_later_plan_shows_that_the_log_lacks_decisions() {
         missing: Some(control.version + 3),
     };
     assert_eq!(heard, [expected]);
+}
+
+#[test]
+fn a_heartbeat_that_comes_again_does_not_count() {
+    let mut script = Script::up(&["s1-host", "s1-nic0"]);
+    let membership = Membership::new(NOW, Nanos::from_secs(5));
+    let mut hearing = Hearing::new(membership, Orchestrator::new(&script.control));
+    let mut sender = |control: &Control, incarnation, sequence| {
+        let pulse = Pulse {
+            incarnation,
+            sequence,
+            ..pulse(control, A)
+        };
+        hear(&mut hearing, control, &[pulse])[0].sender
+    };
+    // Before its format has numbers they are all 0.
+    assert_eq!(sender(&script.control, 1, 0), Sender::Present);
+    assert_eq!(sender(&script.control, 1, 0), Sender::Present);
+    assert_eq!(sender(&script.control, 1, 5), Sender::Present);
+    for late in [5, 4, 1, 0] {
+        assert_eq!(sender(&script.control, 1, late), Sender::Late, "{late}");
+    }
+    assert_eq!(sender(&script.control, 1, 6), Sender::Present);
+    script.restart(A);
+    assert_eq!(sender(&script.control, 1, 7), Sender::Stranger);
+    assert_eq!(sender(&script.control, 2, 1), Sender::Present);
+    assert_eq!(sender(&script.control, 2, 1), Sender::Late);
 }

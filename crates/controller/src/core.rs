@@ -54,6 +54,8 @@ pub(crate) struct Core {
     pub(crate) durability: Durability,
     /// Program of the solver HiGHS.
     pub(crate) highs: PathBuf,
+    /// Until then heartbeats without a tag count, although the active format has tags.
+    pub(crate) tagless_until: Timestamp,
     /// Datagrams on the heartbeat port that are not heartbeats of members.
     pub(crate) garbage: u64,
     store: Store,
@@ -121,6 +123,7 @@ impl Core {
             formats: config.formats,
             durability: config.durability,
             highs: config.highs.clone(),
+            tagless_until: Timestamp::default(),
             garbage: 0,
             store,
             broken: None,

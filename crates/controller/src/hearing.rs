@@ -5,18 +5,19 @@ use crate::limits::{HEARTBEAT_LEN_MAX, HEARTBEATS_TOGETHER_MAX};
 use crate::shared::Shared;
 use e3_control::{Command, NodeLoad, Pulse, Sender};
 use e3_model::timing::SILENCE_CHECK_INTERVAL;
-use e3_model::{NodeId, Timestamp};
-use e3_wire::datagram::Header;
-use e3_wire::heartbeat::{self, Heartbeat};
+use e3_model::{Format, Formats, NodeId, Timestamp};
+use e3_wire::heartbeat::{self, Received};
 use tokio::net::UdpSocket;
 
 impl Core {
     /// Takes datagrams that have arrived where heartbeats do.
     fn on_datagrams<'a>(&mut self, now: Timestamp, datagrams: impl Iterator<Item = &'a [u8]>) {
+        let formats = self.heartbeat_formats(now);
         let mut pulses = Vec::with_capacity(HEARTBEATS_TOGETHER_MAX);
         for datagram in datagrams {
-            match heartbeat::decode(self.formats, datagram) {
-                Ok((header, beat)) => pulses.push(pulse(&header, &beat)),
+            let keys = self.secret_key.heartbeat_keys();
+            match heartbeat::decode(formats, keys, datagram) {
+                Ok(received) => pulses.push(pulse(&received)),
                 Err(_) => self.garbage += 1,
             }
         }
@@ -28,11 +29,21 @@ impl Core {
                 self.on_missing(pulse.node, applied);
             }
             match heard.sender {
-                Sender::Present => {}
+                Sender::Present | Sender::Late => {}
                 Sender::Silent => self.on_return(now, pulse.node, pulse.incarnation),
                 Sender::Stranger => self.garbage += 1,
             }
         }
+    }
+
+    /// The formats of heartbeats that count. Once the active one has tags, those without are forged; but
+    /// nodes need a moment to learn that it was raised.
+    fn heartbeat_formats(&self, now: Timestamp) -> Formats {
+        let tagged = Format::HEARTBEAT_TAGS;
+        if self.control.format < tagged || now < self.tagless_until {
+            return self.formats;
+        }
+        Formats::new(tagged, self.formats.newest()).expect("the active format is one of them")
     }
 
     /// A member that counts as silent is heard.
@@ -54,11 +65,13 @@ impl Core {
     }
 }
 
-fn pulse(header: &Header, beat: &Heartbeat) -> Pulse {
+fn pulse(received: &Received) -> Pulse {
+    let (header, beat) = (&received.header, &received.heartbeat);
     Pulse {
         cluster: header.cluster,
         node: header.from,
         incarnation: header.incarnation,
+        sequence: received.sequence,
         load: NodeLoad {
             queue_len: beat.queue_len,
             busy_permille: beat.busy_permille,

@@ -44,6 +44,8 @@ pub const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 pub const LATELY: Nanos = Nanos::from_secs(60);
 /// Bytes of a datagram that are read where heartbeats arrive: what is longer is none.
 pub const HEARTBEAT_LEN_MAX: usize = 128;
+/// How long heartbeats without a tag count after the format was raised to one with tags.
+pub const TAGLESS_AFTER_RAISE: Nanos = Nanos::from_secs(10);
 /// Heartbeats that are taken under one lock.
 pub const HEARTBEATS_TOGETHER_MAX: usize = 64;
 /// How often a request that waits for the nodes after a start looks whether they were heard.

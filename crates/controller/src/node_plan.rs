@@ -6,12 +6,13 @@ use crate::limits::{PLAN_QUIET, PLAN_WAIT_MAX};
 use crate::shared::Shared;
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use e3_control::{Interest, PlanAnswer, PlanRequest};
 use e3_http::Refusal;
 use e3_model::plan_change::{PLAN_SOURCE_HEADER, PLAN_VERSION_HEADER};
 use e3_model::{AppId, NodeId};
+use e3_wire::HEARTBEAT_KEY_HEADER;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -53,10 +54,12 @@ pub(crate) async fn plan(
         }),
         None => None,
     };
-    let (number, source) = {
+    let (number, source, key) = {
         let mut core = shared.core();
         core.check_current(NodeId(node), q.incarnation)?;
-        core.begin_plan_request(NodeId(node))
+        let (number, source) = core.begin_plan_request(NodeId(node));
+        let keys = core.secret_key.heartbeat_keys();
+        (number, source, keys.of(NodeId(node), q.incarnation))
     };
     let asked = PlanRequest {
         node: NodeId(node),
@@ -64,6 +67,20 @@ pub(crate) async fn plan(
         is_known: q.source == Some(source),
         interest,
     };
+    let mut response = next(&shared, &asked, number, q.incarnation, wait).await?;
+    let key = HeaderValue::from_str(&key.to_hex()).expect("hexadecimal digits");
+    response.headers_mut().insert(HEARTBEAT_KEY_HEADER, key);
+    Ok(response)
+}
+
+/// Waits until the node's plan has changed, but not longer than this.
+async fn next(
+    shared: &Shared,
+    asked: &PlanRequest,
+    number: u64,
+    incarnation: u32,
+    wait: Duration,
+) -> Result<Response, Refusal> {
     let until = Instant::now() + wait;
     let mut quiet_until = None;
     let mut version = shared.version.clone();
@@ -71,8 +88,8 @@ pub(crate) async fn plan(
         let seen = *version.borrow_and_update();
         let current = {
             let mut core = shared.core();
-            core.check_current(asked.node, q.incarnation)?;
-            if let Some(answer) = core.plan_answer(&asked) {
+            core.check_current(asked.node, incarnation)?;
+            if let Some(answer) = core.plan_answer(asked) {
                 return Ok(answer);
             }
             if core.plan_requests.get(&asked.node) != Some(&number) {

@@ -3,6 +3,7 @@
 
 use crate::core::Core;
 use crate::error::ExecuteError;
+use crate::limits::TAGLESS_AFTER_RAISE;
 use crate::refusal::bad_json;
 use crate::shared::Shared;
 use axum::Json;
@@ -119,6 +120,9 @@ impl Core {
             let (format, release) = (self.control.format.0, RELEASE);
             tracing::info!(format, release, "operator raised the cluster's format");
             self.import_secrets();
+            if format_before < Format::HEARTBEAT_TAGS {
+                self.tagless_until = self.clock.now() + TAGLESS_AFTER_RAISE;
+            }
         }
         Ok(FormatResponse {
             format: self.control.format,

@@ -6,6 +6,7 @@ use crate::config::ControllerConfig;
 use aes_gcm::{AeadInOut, Aes256Gcm, KeyInit};
 use e3_control::Control;
 use e3_model::Sealed;
+use e3_wire::HeartbeatKeys;
 use sha2::{Digest, Sha256};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
@@ -25,6 +26,7 @@ const OTHERS: u32 = 0o077;
 pub struct SecretKey {
     cipher: Aes256Gcm,
     id: String,
+    heartbeat_keys: HeartbeatKeys,
 }
 
 /// Why secrets cannot be encrypted or read.
@@ -82,14 +84,23 @@ pub enum SecretKeyError {
 
 impl SecretKey {
     fn new(bytes: &[u8; KEY_LEN]) -> SecretKey {
-        let hash = Sha256::new()
-            .chain_update(b"e3 id of a secret key\0")
-            .chain_update(bytes)
-            .finalize();
+        let derived = |label: &[u8]| {
+            Sha256::new()
+                .chain_update(label)
+                .chain_update(bytes)
+                .finalize()
+        };
+        let heartbeats = derived(b"e3 key of heartbeats\0");
         SecretKey {
             cipher: Aes256Gcm::new(bytes.into()),
-            id: hex(&hash[..8]),
+            id: hex(&derived(b"e3 id of a secret key\0")[..8]),
+            heartbeat_keys: HeartbeatKeys::new(heartbeats.first_chunk().expect("32 bytes")),
         }
+    }
+
+    /// The keys of heartbeats, which follow from it.
+    pub(crate) fn heartbeat_keys(&self) -> &HeartbeatKeys {
+        &self.heartbeat_keys
     }
 
     /// Which key this is: it does not show the key.

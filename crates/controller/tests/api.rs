@@ -1,12 +1,16 @@
 //! The controller from outside: HTTP clients, simulated nodes, kill and restart, garbage.
 
-use crate::common::{APP, Controller, NODES, beat, config, free_port, node_token, owner_token};
+use crate::common::{
+    APP, Controller, NODES, beat, config, free_port, heartbeat_key, node_token, owner_token, tagged,
+};
 use e3_controller::{Access, ControllerError, ROUTES, openapi};
 use e3_model::api::*;
 use e3_model::plan::{NodeEvent, NodePlan, NodeReport, NodeWelcome};
-use e3_model::{AppId, NodeId, ShardKey};
+use e3_model::{AppId, Format, NodeId, ShardKey};
+use e3_wire::heartbeat::{self, Heartbeat};
 use std::net::UdpSocket;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_killed_controller_has_lost_nothing() {
@@ -73,6 +77,57 @@ fn a_silent_node_is_lost_and_its_shards_move() {
     assert_eq!(controller.get(&path).0, 200, "it is a member again");
     let view: NodeView = controller.view(&format!("/v1/nodes/{}", NODES[victim.index()]));
     assert_eq!((view.up, view.incarnation), (true, 1));
+}
+
+#[test]
+fn nobody_speaks_for_a_node_without_its_key() {
+    let tmp = tempfile::tempdir().unwrap();
+    let address = free_port();
+    let controller = Controller::start(tmp.path(), address);
+    let nodes: Vec<_> = NODES.iter().map(|n| controller.join(n, 1)).collect();
+    let _beats = beat(address, nodes[1..].to_vec());
+    let (victim, other) = (nodes[0], nodes[1]);
+    let [its_key, other_key] =
+        [victim, other].map(|w| heartbeat_key(address, &w).expect("a member"));
+    assert_ne!(its_key, other_key);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let send = |bytes: &[u8]| socket.send_to(bytes, address).unwrap();
+    let view = || controller.view::<NodeView>(&format!("/v1/nodes/{}", NODES[0]));
+    let load = |port_permille| Heartbeat {
+        port_permille,
+        ..Heartbeat::default()
+    };
+    let first = tagged(&victim, &its_key, &load(1));
+    let last = tagged(&victim, &its_key, &load(2));
+    let until = Instant::now() + Duration::from_secs(20);
+    while view().port_use != 0.002 {
+        send(&last);
+        assert!(Instant::now() < until, "not heard: {:?}", view());
+    }
+    // Under the key of another node, without a tag, recorded: none keeps the node up.
+    let w = victim;
+    let older = Format(Format::HEARTBEAT_TAGS.0 - 1);
+    let forged = [
+        tagged(&victim, &other_key, &load(3)),
+        heartbeat::encode(older, w.cluster, w.node, w.incarnation, &load(4)),
+        first,
+        last,
+    ];
+    while view().up {
+        for bytes in &forged {
+            send(bytes);
+        }
+        assert!(Instant::now() < until, "it is up");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for bytes in &forged {
+        send(bytes);
+    }
+    send(&tagged(&victim, &its_key, &load(5)));
+    while !view().up {
+        assert!(Instant::now() < until, "it is not up again");
+    }
+    assert_eq!(view().port_use, 0.005);
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! A log that is older than what nodes have seen: a restored copy, or a disk that lost writes.
 
-use crate::common::{APP, Controller, NODES, beat as heartbeats, free_port};
-use e3_model::Format;
+use crate::common::{APP, Controller, NODES, beat as heartbeats, free_port, heartbeat_key, tagged};
 use e3_model::api::*;
-use e3_wire::heartbeat::{self, Heartbeat};
+use e3_wire::heartbeat::Heartbeat;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
@@ -30,11 +29,12 @@ fn nothing_is_decided_from_a_log_that_is_older_than_what_nodes_have_seen() {
         plan_version_low: applied as u32,
         ..Heartbeat::default()
     };
+    let key = heartbeat_key(address, &nodes[3]).unwrap();
     let until = Instant::now() + Duration::from_secs(20);
     let refusal = loop {
-        let w = nodes[3];
-        let bytes = heartbeat::encode(Format::NEWEST, w.cluster, w.node, w.incarnation, &beat);
-        socket.send_to(&bytes, address).unwrap();
+        socket
+            .send_to(&tagged(&nodes[3], &key, &beat), address)
+            .unwrap();
         let (status, body) = controller.get("/readyz");
         if body.contains("restore the log") {
             break (status, body);

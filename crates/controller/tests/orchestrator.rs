@@ -1,11 +1,13 @@
 //! The orchestrator over real sockets: heartbeats and reports of simulated nodes, events and settings
 //! through the API. All of it survives a kill.
 
-use crate::common::{APP, Controller, NODES, deployment, free_port, good_report};
+use crate::common::{
+    APP, Controller, NODES, deployment, free_port, good_report, heartbeat_key, tagged,
+};
 use e3_model::api::*;
 use e3_model::plan::{NodeWelcome, ShardCounts};
-use e3_model::{Format, Nanos, NodeId};
-use e3_wire::heartbeat::{self, Heartbeat};
+use e3_model::{Nanos, NodeId};
+use e3_wire::heartbeat::Heartbeat;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -25,14 +27,14 @@ struct Cluster {
 /// Sends heartbeats of all nodes while the loads are there.
 fn beat(controller: SocketAddr, nodes: Vec<NodeWelcome>, loads: &Loads) {
     let loads = Arc::downgrade(loads);
+    let keys = nodes.iter().map(|w| heartbeat_key(controller, w).unwrap());
+    let keys: Vec<_> = keys.collect();
     std::thread::spawn(move || {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         while let Some(loads) = loads.upgrade() {
-            for w in &nodes {
+            for (w, key) in nodes.iter().zip(&keys) {
                 let load = loads.lock().unwrap().get(&w.node).copied();
-                let (node, incarnation) = (w.node, w.incarnation);
-                let load = load.unwrap_or_default();
-                let bytes = heartbeat::encode(Format::NEWEST, w.cluster, node, incarnation, &load);
+                let bytes = tagged(w, key, &load.unwrap_or_default());
                 let _ = socket.send_to(&bytes, controller);
             }
             drop(loads);

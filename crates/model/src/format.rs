@@ -43,9 +43,11 @@ impl Format {
     /// From this format on a copy waits where every node lacks memory, disk or power for it. Before, it was
     /// placed on the node that was exceeded least.
     pub const FIRM_RESOURCES: Format = Format(9);
+    /// From this format on heartbeats have an authentication tag.
+    pub const HEARTBEAT_TAGS: Format = Format(10);
     /// The newest that this program writes. When a format changes, this goes up by one, and the
     /// recorded bytes of the one before stay (`crates/wire/tests/recorded`).
-    pub const NEWEST: Format = Format(9);
+    pub const NEWEST: Format = Format(10);
     /// The oldest that this program reads and writes.
     pub const OLDEST: Format = Format(7);
 }

@@ -11,6 +11,7 @@ use e3_model::api::{PendingAsked, ReportResponse};
 use e3_model::plan::{NodeHello, NodePlan, NodeReport, NodeWelcome};
 use e3_model::plan_change::{PLAN_SOURCE_HEADER, PLAN_VERSION_HEADER, PlanChange};
 use e3_model::{AppId, Timestamp, Token};
+use e3_wire::{HEARTBEAT_KEY_HEADER, HeartbeatKey};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
@@ -36,6 +37,8 @@ pub(crate) struct Api {
     base: String,
     http: ureq::Agent,
     token: Token,
+    /// The key of heartbeats that the controller sent last.
+    pub(crate) heartbeat_key: Arc<Mutex<Option<HeartbeatKey>>>,
 }
 
 pub(crate) enum Answer<T> {
@@ -76,6 +79,7 @@ impl Api {
             base: base.trim_end_matches('/').to_string(),
             http: config.into(),
             token,
+            heartbeat_key: Arc::default(),
         }
     }
 
@@ -122,10 +126,13 @@ impl Api {
         let response = self.fetch(&format!(
             "/v1/nodes/{id}/plan?after={after}&incarnation={incarnation}&wait_ms={wait_ms}{interest}{source}"
         ))?;
-        let number = |name| {
-            let value = response.headers().get(name)?;
-            value.to_str().ok()?.parse().ok()
-        };
+        let header = |name| response.headers().get(name)?.to_str().ok();
+        let number = |name| header(name)?.parse().ok();
+        // Before the plan whose format may need it.
+        if let Some(Ok(key)) = header(HEARTBEAT_KEY_HEADER).map(str::parse) {
+            let latest = self.heartbeat_key.lock();
+            *latest.unwrap_or_else(PoisonError::into_inner) = Some(key);
+        }
         let (source, version) = (number(PLAN_SOURCE_HEADER), number(PLAN_VERSION_HEADER));
         let sent = |plan| Sent {
             plan: Arc::new(plan),

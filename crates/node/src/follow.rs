@@ -78,10 +78,15 @@ impl Follower {
     }
 
     fn follow(&self, latest: &Mutex<Latest>) {
+        let mut wait = PLAN_WAIT;
         loop {
-            match self.ask(latest, PLAN_WAIT) {
-                Next::Ask => {}
-                Next::Wait => self.wait(),
+            match self.ask(latest, wait) {
+                Next::Ask => wait = PLAN_WAIT,
+                // A controller that was restarted answers at once: it may have another key for heartbeats.
+                Next::Wait => {
+                    self.wait();
+                    wait = Duration::ZERO;
+                }
                 Next::End => return,
             }
         }

@@ -6,6 +6,7 @@ use e3_model::plan::NodeWelcome;
 use e3_model::timing::{HEARTBEAT_INTERVAL, STUCK_AFTER};
 use e3_model::{Address, Format};
 use e3_net::Sender;
+use e3_wire::HeartbeatKey;
 use e3_wire::heartbeat::{self, Heartbeat};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,11 +31,13 @@ struct Shared {
 }
 
 impl Heartbeats {
-    /// Starts the thread. The first heartbeat leaves when the loop has made a turn.
+    /// Starts the thread. The first heartbeat leaves when the loop has made a turn and, if its format has
+    /// tags, the key is there.
     pub(crate) fn start(
         sender: Sender,
         controller: Address,
         welcome: NodeWelcome,
+        key: Arc<Mutex<Option<HeartbeatKey>>>,
     ) -> Result<Heartbeats, NodeError> {
         let NodeWelcome {
             cluster,
@@ -51,8 +54,18 @@ impl Heartbeats {
         let thread = thread::Builder::new().name("e3-heartbeats".into());
         let thread = thread.spawn(move || {
             e3_engine::raise_thread_priority();
+            let (mut latest_key, mut sequence) = (None, 0);
             of_thread.run(|format, beat| {
-                let bytes = heartbeat::encode(format, cluster, node, incarnation, beat);
+                if let Ok(key) = key.try_lock() {
+                    latest_key = *key;
+                }
+                let mut bytes = heartbeat::encode(format, cluster, node, incarnation, beat);
+                if format >= Format::HEARTBEAT_TAGS {
+                    // It comes with the first plan.
+                    let Some(key) = &latest_key else { return };
+                    sequence += 1;
+                    heartbeat::authenticate(format, &mut bytes, key, sequence);
+                }
                 sender.send(controller, &bytes);
             });
         });

@@ -161,7 +161,9 @@ impl Process {
                 rustix::thread::set_current_timer_slack(NonZeroU64::new(EMULATION_TIMER_SLACK_NS));
         }
         let sender = socket.sender().map_err(system("socket"))?;
-        let heartbeats = Heartbeats::start(sender, e3_net::address(with.controller), welcome)?;
+        let controller = e3_net::address(with.controller);
+        let key = with.api.heartbeat_key.clone();
+        let heartbeats = Heartbeats::start(sender, controller, welcome, key)?;
         let driver = Driver::new(
             joined,
             with.config.formats,

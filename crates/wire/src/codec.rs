@@ -47,6 +47,9 @@ pub enum WireError {
         /// What the bytes give.
         computed: u32,
     },
+    /// The authentication tag is wrong.
+    #[error("the authentication tag is not what the node's process would have made")]
+    Tag,
     /// Bytes after the end of what should fill them.
     #[error("{0} bytes after the end")]
     Trailing(usize),

@@ -29,10 +29,10 @@ use e3_model::{Format, Formats, NodeId};
 pub const MAGIC: u16 = 0xE301;
 /// Bytes of [`Header`].
 pub const HEADER_LEN: usize = 28;
-const FORMAT_AT: usize = 2;
+pub(crate) const FORMAT_AT: usize = 2;
 const LEN_AT: usize = 6;
 const CHECKSUM_AT: usize = 8;
-const CHECKSUM_END: usize = CHECKSUM_AT + 4;
+pub(crate) const CHECKSUM_END: usize = CHECKSUM_AT + 4;
 
 const _: () = assert!(DATAGRAM_LEN_MAX <= u16::MAX as usize, "a length is a u16");
 

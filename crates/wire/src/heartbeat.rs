@@ -1,11 +1,27 @@
 //! Heartbeat: 16 bytes of payload from each node to the controller (E3, ATC 2019, section 3).
+//!
+//! From [`Format::HEARTBEAT_TAGS`] on, behind the payload:
+//!
+//! | at | bytes | field |
+//! |---|---|---|
+//! | 44 | 4 | number among the heartbeats of this process, from 1 |
+//! | 48 | 8 | tag: SipHash-2-4 of the bytes 12 to 47, under the [`HeartbeatKey`] of node and process |
+//!
+//! The bytes before 12 say nothing that the key, the length or the format does not: each process has a
+//! key of its own.
 
 use crate::codec::{Reader, WireError, Write};
-use crate::datagram::{HEADER_LEN, Header, Kind, open, seal};
+use crate::datagram::{CHECKSUM_END, FORMAT_AT, HEADER_LEN, Header, Kind, open, seal};
+use crate::heartbeat_key::{HeartbeatKey, HeartbeatKeys};
 use e3_model::{Format, Formats, NodeId};
 
 /// Bytes of [`Heartbeat`] after the datagram's header.
 pub const PAYLOAD_LEN: usize = 16;
+/// Bytes of a heartbeat with its tag.
+pub const TAGGED_LEN: usize = TAG_AT + 8;
+/// What the tag is computed of begins behind the checksum.
+const TAGGED_AT: usize = CHECKSUM_END;
+const TAG_AT: usize = HEADER_LEN + PAYLOAD_LEN + 4;
 
 /// Soft state of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,7 +40,7 @@ pub struct Heartbeat {
     pub plan_version_low: u32,
 }
 
-/// A heartbeat as a whole datagram.
+/// A heartbeat as a whole datagram, without a tag: [`authenticate`] adds it.
 pub fn encode(
     format: Format,
     cluster: u64,
@@ -51,20 +67,61 @@ pub fn encode(
     out
 }
 
-/// Reads a heartbeat datagram: sender, its incarnation, cluster, payload.
-pub fn decode(accepted: Formats, datagram: &[u8]) -> Result<(Header, Heartbeat), WireError> {
-    let (header, r) = open(accepted, datagram)?;
-    read(header, r)
+/// Adds the tag of the process's key to a heartbeat without one, as [`Format::HEARTBEAT_TAGS`] needs
+/// it. `sequence` counts the process's heartbeats, from 1.
+pub fn authenticate(format: Format, datagram: &mut Vec<u8>, key: &HeartbeatKey, sequence: u32) {
+    assert_eq!(datagram.len(), HEADER_LEN + PAYLOAD_LEN, "it has no tag");
+    datagram.put_u32(sequence);
+    let tag = key.tag(&datagram[TAGGED_AT..]);
+    datagram.put_u64(tag);
+    seal(format, datagram);
 }
 
-/// Reads a heartbeat datagram whose format, length and checksum were looked at before.
-pub fn parse(datagram: &[u8]) -> Result<(Header, Heartbeat), WireError> {
+/// A heartbeat that has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Received {
+    /// Its sender.
+    pub header: Header,
+    /// What it says.
+    pub heartbeat: Heartbeat,
+    /// Its number among those of its sender, from 1; 0 in a format without tags.
+    pub sequence: u32,
+}
+
+/// Reads a heartbeat datagram. Its tag is verified if its format has one.
+pub fn decode(
+    accepted: Formats,
+    keys: &HeartbeatKeys,
+    datagram: &[u8],
+) -> Result<Received, WireError> {
+    let (header, r) = open(accepted, datagram)?;
+    let (received, tag) = read(header, has_tag(datagram), r)?;
+    if let Some(tag) = tag {
+        let key = keys.of(header.from, header.incarnation);
+        if key.tag(&datagram[TAGGED_AT..TAG_AT]) != tag {
+            return Err(WireError::Tag);
+        }
+    }
+    Ok(received)
+}
+
+/// Reads a heartbeat datagram whose format, length, checksum and tag were looked at before.
+pub fn parse(datagram: &[u8]) -> Result<Received, WireError> {
     let mut r = Reader(datagram);
     let header = Header::decode(&mut r)?;
-    read(header, r)
+    Ok(read(header, has_tag(datagram), r)?.0)
 }
 
-fn read(header: Header, mut r: Reader<'_>) -> Result<(Header, Heartbeat), WireError> {
+/// Whether the format of a datagram with a header is one whose heartbeats have tags.
+fn has_tag(datagram: &[u8]) -> bool {
+    Format(datagram[FORMAT_AT]) >= Format::HEARTBEAT_TAGS
+}
+
+fn read(
+    header: Header,
+    has_tag: bool,
+    mut r: Reader<'_>,
+) -> Result<(Received, Option<u64>), WireError> {
     if header.kind != Kind::Heartbeat {
         return Err(WireError::Unknown {
             what: "kind of datagram here",
@@ -78,6 +135,15 @@ fn read(header: Header, mut r: Reader<'_>) -> Result<(Header, Heartbeat), WireEr
         port_permille: r.u16()?,
         plan_version_low: r.u32()?,
     };
+    let (sequence, tag) = match has_tag {
+        true => (r.u32()?, Some(r.u64()?)),
+        false => (0, None),
+    };
     r.end()?;
-    Ok((header, heartbeat))
+    let received = Received {
+        header,
+        heartbeat,
+        sequence,
+    };
+    Ok((received, tag))
 }

@@ -13,6 +13,7 @@ pub mod dead_letter;
 pub mod entry;
 pub mod frame;
 pub mod heartbeat;
+mod heartbeat_key;
 pub mod journal;
 pub mod limits;
 pub mod message;
@@ -21,6 +22,7 @@ pub mod part;
 pub mod timer;
 
 pub use codec::WireError;
+pub use heartbeat_key::{HEARTBEAT_KEY_HEADER, HeartbeatKey, HeartbeatKeys};
 
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use limits::{BODY_LEN_MAX, DATAGRAM_LEN_MAX, DEAD_LETTERS_LEN_MAX, REASON_LEN_MAX};

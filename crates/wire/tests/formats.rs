@@ -5,17 +5,31 @@ mod samples;
 use e3_model::limits::{NODES_MAX, PAYLOAD_LEN_MAX, SERVICES_MAX, SHARDS_MAX, SLOTS};
 use e3_model::*;
 use e3_testkit::Random;
-use e3_wire::WireError;
 use e3_wire::client::{ClientFrame, DeadLetters};
 use e3_wire::codec::Reader;
 use e3_wire::datagram::{HEADER_LEN, Header, Kind, open, seal};
 use e3_wire::entry::{Entry, Replicated};
 use e3_wire::frame::{Ack, Ends, Frame, Link};
-use e3_wire::heartbeat::{self, Heartbeat, PAYLOAD_LEN};
+use e3_wire::heartbeat::{self, Heartbeat, PAYLOAD_LEN, Received, TAGGED_LEN};
 use e3_wire::limits::DATAGRAM_LEN_MAX;
 use e3_wire::message::Message;
 use e3_wire::timer::PartialConfirmation;
+use e3_wire::{HeartbeatKey, HeartbeatKeys, WireError};
 use samples::{client_frames, entry, frames, id, letter, message, replicated};
+
+const SEQUENCE: u32 = 70_000;
+
+fn keys() -> HeartbeatKeys {
+    HeartbeatKeys::new(&[5; 16])
+}
+
+/// A heartbeat with its tag.
+fn tagged(cluster: u64, node: NodeId, incarnation: u32, h: &Heartbeat) -> Vec<u8> {
+    let mut bytes = heartbeat::encode(Format::NEWEST, cluster, node, incarnation, h);
+    let key = keys().of(node, incarnation);
+    heartbeat::authenticate(Format::NEWEST, &mut bytes, &key, SEQUENCE);
+    bytes
+}
 
 #[test]
 fn frames_share_a_datagram() {
@@ -90,9 +104,9 @@ fn the_last_of_250_000_nodes_is_known_in_whatever_names_it() {
         frame.encode(&mut bytes);
         assert_eq!(Frame::decode(&mut Reader(&bytes)).unwrap(), frame);
     }
-    let beat = heartbeat::encode(Format::NEWEST, 9, last, 2, &Heartbeat::default());
-    let (header, _) = heartbeat::decode(Formats::PROGRAM, &beat).unwrap();
-    assert_eq!(header.from, last);
+    let beat = tagged(9, last, 2, &Heartbeat::default());
+    let received = heartbeat::decode(Formats::PROGRAM, &keys(), &beat).unwrap();
+    assert_eq!(received.header.from, last);
 }
 
 #[test]
@@ -120,14 +134,69 @@ fn a_heartbeat_has_sixteen_bytes_of_payload() {
         port_permille: 0,
         plan_version_low: 4,
     };
-    let bytes = heartbeat::encode(Format::NEWEST, 9, NodeId(3), 2, &h);
-    assert_eq!((bytes.len(), HEADER_LEN), (HEADER_LEN + 16, 28));
-    assert_eq!(PAYLOAD_LEN, 16);
-    let (header, back) = heartbeat::decode(Formats::PROGRAM, &bytes).unwrap();
+    let bytes = tagged(9, NodeId(3), 2, &h);
+    assert_eq!((HEADER_LEN, PAYLOAD_LEN), (28, 16));
+    assert_eq!((bytes.len(), TAGGED_LEN), (28 + 16 + 12, 56));
+    let received = heartbeat::decode(Formats::PROGRAM, &keys(), &bytes).unwrap();
+    let Received {
+        header,
+        heartbeat,
+        sequence,
+    } = received;
     assert_eq!(
-        (header.kind, header.from, header.cluster, back),
+        (header.kind, header.from, header.cluster, heartbeat),
         (Kind::Heartbeat, NodeId(3), 9, h)
     );
+    assert_eq!(sequence, SEQUENCE);
+    assert_eq!(heartbeat::parse(&bytes), Ok(received));
+}
+
+/// Who can compute checksums can change a heartbeat, but without the key nobody makes its tag.
+#[test]
+fn a_changed_heartbeat_has_another_tag() {
+    let whole = tagged(9, NodeId(3), 2, &Heartbeat::default());
+    for at in 0..whole.len() * 8 {
+        let mut forged = whole.clone();
+        forged[at / 8] ^= 1 << (at % 8);
+        // This writes format, length and checksum.
+        seal(Format::NEWEST, &mut forged);
+        if forged == whole {
+            continue;
+        }
+        let read = heartbeat::decode(Formats::PROGRAM, &keys(), &forged);
+        let is_other = matches!(read, Err(WireError::Magic(_) | WireError::Unknown { .. }));
+        assert!(
+            is_other || read == Err(WireError::Tag),
+            "bit {at}: {read:?}"
+        );
+    }
+    let other = keys().of(NodeId(4), 2);
+    assert_ne!(other, keys().of(NodeId(3), 2));
+    assert_ne!(other, keys().of(NodeId(4), 3));
+    let mut forged = whole[..HEADER_LEN + PAYLOAD_LEN].to_vec();
+    heartbeat::authenticate(Format::NEWEST, &mut forged, &other, SEQUENCE);
+    let read = heartbeat::decode(Formats::PROGRAM, &keys(), &forged);
+    assert_eq!(read, Err(WireError::Tag));
+    let untagged = heartbeat::encode(Format::NEWEST, 9, NodeId(3), 2, &Heartbeat::default());
+    let read = heartbeat::decode(Formats::PROGRAM, &keys(), &untagged);
+    assert!(matches!(read, Err(WireError::Short { .. })), "{read:?}");
+    let older = Format(Format::HEARTBEAT_TAGS.0 - 1);
+    let untagged = heartbeat::encode(older, 9, NodeId(3), 2, &Heartbeat::default());
+    let read = heartbeat::decode(Formats::PROGRAM, &keys(), &untagged);
+    assert_eq!(read.unwrap().sequence, 0);
+}
+
+#[test]
+fn a_key_is_read_as_it_was_written_and_not_printed() {
+    let key = keys().of(NodeId(3), 2);
+    assert_eq!(key.to_hex().parse(), Ok(key));
+    assert_eq!(
+        format!("{key:?} {:?}", keys()),
+        "HeartbeatKey HeartbeatKeys"
+    );
+    for bad in ["", "0", &"g".repeat(32), &"é".repeat(16), &"+".repeat(32)] {
+        assert!(bad.parse::<HeartbeatKey>().is_err(), "{bad}");
+    }
 }
 
 #[test]
@@ -145,7 +214,7 @@ fn garbage_and_cut_bytes_are_errors_not_panics() {
         let _ = Frame::decode(&mut Reader(bytes));
         let _ = ClientFrame::decode(&mut Reader(bytes));
         let _ = Header::decode(&mut Reader(bytes));
-        let _ = heartbeat::decode(Formats::PROGRAM, bytes);
+        let _ = heartbeat::decode(Formats::PROGRAM, &keys(), bytes);
     };
     let mut random = Random::new(1);
     for bytes in &good {
@@ -238,11 +307,11 @@ fn nothing_follows_what_fills_its_bytes() {
     let mut item = Replicated::Entry(entry()).encode();
     item.push(0);
     assert_eq!(Replicated::decode(&item), Err(WireError::Trailing(1)));
-    let mut beat = heartbeat::encode(Format::NEWEST, 9, NodeId(3), 2, &Heartbeat::default());
+    let mut beat = tagged(9, NodeId(3), 2, &Heartbeat::default());
     beat.push(0);
     seal(Format::NEWEST, &mut beat);
     assert_eq!(
-        heartbeat::decode(Formats::PROGRAM, &beat),
+        heartbeat::decode(Formats::PROGRAM, &keys(), &beat),
         Err(WireError::Trailing(1))
     );
 }
@@ -251,12 +320,12 @@ fn nothing_follows_what_fills_its_bytes() {
 /// it speaks for nobody.
 #[test]
 fn a_heartbeat_with_a_flipped_bit_is_none() {
-    let whole = heartbeat::encode(Format::NEWEST, 9, NodeId(3), 2, &Heartbeat::default());
+    let whole = tagged(9, NodeId(3), 2, &Heartbeat::default());
     for at in 0..whole.len() * 8 {
         let mut bad = whole.clone();
         bad[at / 8] ^= 1 << (at % 8);
         assert!(
-            heartbeat::decode(Formats::PROGRAM, &bad).is_err(),
+            heartbeat::decode(Formats::PROGRAM, &keys(), &bad).is_err(),
             "bit {at}"
         );
     }

@@ -9,6 +9,7 @@
 mod samples;
 
 use e3_model::{Format, Formats, NodeId};
+use e3_wire::HeartbeatKeys;
 use e3_wire::client::ClientFrame;
 use e3_wire::codec::Reader;
 use e3_wire::datagram::{Header, Kind, open, seal};
@@ -114,6 +115,11 @@ fn what_format_9_wrote_is_read_and_written_in_the_same_way() {
     check_format(Format(9));
 }
 
+#[test]
+fn what_format_10_wrote_is_read_and_written_in_the_same_way() {
+    check_format(Format(10));
+}
+
 fn check_format(format: Format) {
     let mut recorded = Recorded::of(format);
     let body = samples::message().encode();
@@ -143,9 +149,14 @@ fn check_format(format: Format) {
         port_permille: 0,
         plan_version_low: 4,
     };
-    let written = heartbeat::encode(format, 9, NodeId(3), 2, &beat);
+    let keys = HeartbeatKeys::new(&[5; 16]);
+    let mut written = heartbeat::encode(format, 9, NodeId(3), 2, &beat);
+    if format >= Format::HEARTBEAT_TAGS {
+        heartbeat::authenticate(format, &mut written, &keys.of(NodeId(3), 2), 6);
+    }
     recorded.check("heartbeat", &written, &beat, |bytes| {
-        heartbeat::decode(Formats::PROGRAM, bytes).unwrap().1
+        let read = heartbeat::decode(Formats::PROGRAM, &keys, bytes);
+        read.unwrap().heartbeat
     });
     for (i, item) in samples::replicated().into_iter().enumerate() {
         let name = format!("replicated-{i:02}-{}", variant(&item));

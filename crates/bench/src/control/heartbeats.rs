@@ -8,20 +8,20 @@ use e3_control::{Control, Heard, Hearing, Membership, NodeLoad, Orchestrator, Pu
 use e3_model::timing::HEARTBEAT_TIMEOUT;
 use e3_model::{Format, Formats, NodeId};
 use e3_random::Random;
-use e3_wire::WireError;
-use e3_wire::datagram::{HEADER_LEN, Header};
-use e3_wire::heartbeat::{self, Heartbeat, PAYLOAD_LEN};
+use e3_wire::heartbeat::{self, Heartbeat, Received, TAGGED_LEN};
+use e3_wire::{HeartbeatKeys, WireError};
 use std::hint::black_box;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 const AIM_PER_S: f64 = 5e6;
 const MEASURED: Duration = Duration::from_secs(2);
-const LEN: usize = HEADER_LEN + PAYLOAD_LEN;
+/// Key of the cluster's heartbeats.
+const KEY: [u8; 16] = [7; 16];
 /// Heartbeats that the controller takes under one lock.
 const TOGETHER: usize = 64;
 
-/// Without and with the check of the checksum.
+/// Without and with the check of checksum and tag.
 pub(super) fn figures(servers: usize) -> [Figure; 2] {
     let plain = per_s(servers, MEASURED, heartbeat::parse);
     let verified = verified_per_s(servers, MEASURED);
@@ -40,20 +40,21 @@ pub(super) fn figures(servers: usize) -> [Figure; 2] {
         of(
             "control.heartbeats_per_s",
             plain,
-            "checksum not looked at (the controller always does)",
+            "checksum and tag not looked at (the controller always does)",
         ),
         of(
             "control.heartbeats_verified_per_s",
             verified,
-            "checksum (CRC-32C) verified; there is no authentication",
+            "checksum (CRC-32C) and authentication tag (SipHash-2-4, key derived each time) verified",
         ),
     ]
 }
 
-/// Heartbeats a second, their checksums verified.
+/// Heartbeats a second, their checksums and tags verified.
 pub(super) fn verified_per_s(servers: usize, length: Duration) -> f64 {
+    let keys = HeartbeatKeys::new(&KEY);
     per_s(servers, length, |datagram| {
-        heartbeat::decode(Formats::PROGRAM, datagram)
+        heartbeat::decode(Formats::PROGRAM, &keys, datagram)
     })
 }
 
@@ -69,7 +70,7 @@ struct Ear {
 fn per_s(
     servers: usize,
     length: Duration,
-    read: impl Fn(&[u8]) -> Result<(Header, Heartbeat), WireError>,
+    read: impl Fn(&[u8]) -> Result<Received, WireError>,
 ) -> f64 {
     let (control, clock) = (cluster(servers), Clock::new());
     let membership = Membership::new(clock.now(), HEARTBEAT_TIMEOUT);
@@ -80,12 +81,13 @@ fn per_s(
         clock,
         heard: Vec::new(),
     });
-    let all = datagrams(servers);
+    let nodes = in_random_order(servers);
     let (mut rounds_s, mut pulses) = (Vec::new(), Vec::new());
     let start = Instant::now();
     while rounds_s.is_empty() || start.elapsed() < length {
+        let all = datagrams(&nodes, rounds_s.len() as u32 + 1);
         let round = Instant::now();
-        for together in all.chunks(LEN * TOGETHER) {
+        for together in all.chunks(TAGGED_LEN * TOGETHER) {
             let mut ear = ear.lock().expect("no other thread");
             let Ear {
                 control,
@@ -95,14 +97,14 @@ fn per_s(
             } = &mut *ear;
             let now = clock.now();
             pulses.clear();
-            for datagram in together.chunks_exact(LEN) {
-                let Ok((header, beat)) = read(datagram) else {
-                    unreachable!("a whole heartbeat");
-                };
+            for datagram in together.chunks_exact(TAGGED_LEN) {
+                let received = read(datagram).expect("a whole heartbeat");
+                let (header, beat) = (received.header, received.heartbeat);
                 pulses.push(Pulse {
                     cluster: header.cluster,
                     node: header.from,
                     incarnation: header.incarnation,
+                    sequence: received.sequence,
                     load: NodeLoad {
                         queue_len: beat.queue_len,
                         busy_permille: beat.busy_permille,
@@ -130,14 +132,20 @@ fn per_s(
     (servers * NODES_PER_SERVER) as f64 / median(rounds_s)
 }
 
-/// A heartbeat of each node, in random order.
-fn datagrams(servers: usize) -> Vec<u8> {
+fn in_random_order(servers: usize) -> Vec<usize> {
     let mut nodes: Vec<usize> = (0..servers * NODES_PER_SERVER).collect();
     let mut random = Random::new(11);
     for at in (1..nodes.len()).rev() {
         nodes.swap(at, random.index(at + 1));
     }
-    let datagram = |node: usize| {
+    nodes
+}
+
+/// A heartbeat of each node.
+fn datagrams(nodes: &[usize], sequence: u32) -> Vec<u8> {
+    let keys = HeartbeatKeys::new(&KEY);
+    let datagram = |node: &usize| {
+        let node = *node;
         let beat = Heartbeat {
             queue_len: node as u32 % 50,
             service_time_ns: 20_000,
@@ -146,7 +154,10 @@ fn datagrams(servers: usize) -> Vec<u8> {
             plan_version_low: 1,
         };
         let id = NodeId::of_index(node);
-        heartbeat::encode(Format::NEWEST, CLUSTER, id, INCARNATION, &beat)
+        let mut bytes = heartbeat::encode(Format::NEWEST, CLUSTER, id, INCARNATION, &beat);
+        let key = keys.of(id, INCARNATION);
+        heartbeat::authenticate(Format::NEWEST, &mut bytes, &key, sequence);
+        bytes
     };
-    nodes.into_iter().flat_map(datagram).collect()
+    nodes.iter().flat_map(datagram).collect()
 }

@@ -82,6 +82,7 @@ fn hear(hearing: &mut Hearing, control: &Control, servers: usize) {
         cluster: control.cluster,
         node: NodeId::of_index(node),
         incarnation: 1,
+        sequence: 1,
         load: NodeLoad::default(),
         plan_version_low: control.version as u32,
     };

@@ -91,7 +91,7 @@ pub fn formats() -> Result<Formats, Failure> {
     Ok(Formats::PROGRAM)
 }
 
-/// What `E3_FORMATS` says, such as `7-9`, so that one build can stand for two releases.
+/// What `E3_FORMATS` says, such as `7-10`, so that one build can stand for two releases.
 #[cfg(feature = "formats")]
 pub fn formats() -> Result<Formats, Failure> {
     let Ok(text) = std::env::var("E3_FORMATS") else {
@@ -102,7 +102,7 @@ pub fn formats() -> Result<Formats, Failure> {
     let ends = ends.and_then(|(oldest, newest)| Some((number(oldest)?, number(newest)?)));
     let formats = ends.and_then(|(oldest, newest)| Formats::new(oldest, newest).ok());
     formats.ok_or_else(|| {
-        let message = format!("E3_FORMATS is {text:?}, must be two formats such as 7-9");
+        let message = format!("E3_FORMATS is {text:?}, must be two formats such as 7-10");
         Failure::new(Exit::Input, message)
     })
 }

@@ -6,6 +6,7 @@ use e3_model::{
     AppId, DropReason, EdgeId, Format, NodeId, RequestId, ServiceId, ShardId, Timestamp,
 };
 use e3_random::Random;
+use e3_wire::HeartbeatKeys;
 use e3_wire::client::ClientFrame;
 use e3_wire::datagram::{Header, Kind, seal};
 use e3_wire::entry::{Outcome, Reply};
@@ -218,28 +219,25 @@ impl Garbage {
         let at = self.random.below(self.nodes.len() as u64) as usize;
         let (id, incarnation) = (NodeId(self.nodes[at].id), self.nodes[at].incarnation);
         let beat = Heartbeat::default();
-        match self.random.below(4) {
-            0 => self.bytes(100),
-            1 => heartbeat::encode(
-                Format::NEWEST,
-                self.cluster,
-                id,
-                self.other(incarnation),
-                &beat,
-            ),
-            2 => heartbeat::encode(
-                Format::NEWEST,
-                u64::from(self.other(0)),
-                id,
-                incarnation,
-                &beat,
-            ),
-            _ => {
-                let whole = heartbeat::encode(Format::NEWEST, self.cluster, id, incarnation, &beat);
-                let cut = self.random.below(whole.len() as u64) as usize;
-                whole[..cut].to_vec()
-            }
+        let kind = self.random.below(6);
+        let (cluster, incarnation) = match kind {
+            0 => return self.bytes(100),
+            1 => (self.cluster, self.other(incarnation)),
+            2 => (u64::from(self.other(0)), incarnation),
+            _ => (self.cluster, incarnation),
+        };
+        // One of an older format has no tag.
+        let format = Format(Format::HEARTBEAT_TAGS.0 - (kind == 3) as u8);
+        let mut whole = heartbeat::encode(format, cluster, id, incarnation, &beat);
+        if format >= Format::HEARTBEAT_TAGS {
+            // The key of another cluster.
+            let keys = HeartbeatKeys::new(self.random.bytes(16).first_chunk().unwrap());
+            heartbeat::authenticate(format, &mut whole, &keys.of(id, incarnation), u32::MAX);
         }
+        if kind == 4 {
+            whole.truncate(self.random.below(whole.len() as u64) as usize);
+        }
+        whole
     }
 
     /// What is written to a new connection with the controller.

@@ -1,6 +1,10 @@
 //! What tests do with a running cluster.
 
 use super::{E3, Ended, ended};
+use e3_model::api::NodeView;
+use e3_model::{Format, NodeId};
+use e3_wire::heartbeat::{self, Heartbeat};
+use e3_wire::{HEARTBEAT_KEY_HEADER, HeartbeatKey};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::process::Child;
@@ -110,4 +114,24 @@ pub fn all_handled(load: Child) -> Value {
     let ledger = &report["ledger"];
     assert_eq!(ledger["done"], ledger["sent"], "{ledger}");
     report
+}
+
+/// The key of a node's heartbeats, which the controller tells to whoever has the nodes' token.
+pub fn heartbeat_key(e3: &E3, node: &NodeView) -> HeartbeatKey {
+    let port = &run_file(e3, "cluster.json")["port"];
+    let (id, incarnation) = (node.id, node.incarnation);
+    let path = format!("/v1/nodes/{id}/plan?incarnation={incarnation}");
+    let asked = ureq::get(format!("http://127.0.0.1:{port}{path}"));
+    let asked = asked.header("Authorization", e3.authorization("node-token"));
+    let answer = asked.call().unwrap();
+    let key = answer.headers().get(HEARTBEAT_KEY_HEADER).unwrap();
+    key.to_str().unwrap().parse().unwrap()
+}
+
+/// A heartbeat in a node's name.
+pub fn heartbeat(cluster: u64, node: &NodeView, key: &HeartbeatKey, sequence: u32) -> Vec<u8> {
+    let (id, beat) = (NodeId(node.id), Heartbeat::default());
+    let mut bytes = heartbeat::encode(Format::NEWEST, cluster, id, node.incarnation, &beat);
+    heartbeat::authenticate(Format::NEWEST, &mut bytes, key, sequence);
+    bytes
 }

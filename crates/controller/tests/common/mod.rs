@@ -10,6 +10,7 @@ use e3_model::plan::{
 use e3_model::plan_change::{PLAN_SOURCE_HEADER, PLAN_VERSION_HEADER};
 use e3_model::{Address, Format, Formats, Nanos, Token};
 use e3_wire::heartbeat::{self, Heartbeat};
+use e3_wire::{HEARTBEAT_KEY_HEADER, HeartbeatKey};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -421,21 +422,41 @@ pub const NODES: [&str; 6] = [
     "s1-host", "s1-nic0", "s2-host", "s2-nic0", "s3-host", "s3-nic0",
 ];
 
+/// The key of a process's heartbeats; none if the controller does not count it as a member any more.
+pub fn heartbeat_key(controller: SocketAddr, w: &NodeWelcome) -> Option<HeartbeatKey> {
+    let path = format!("/v1/nodes/{}/plan?incarnation={}", w.node.0, w.incarnation);
+    let request = Controller::agent().get(format!("http://{controller}{path}"));
+    let answer = request.header("Authorization", token_for(&path).authorization());
+    let answer = answer.call().unwrap();
+    let key = answer.headers().get(HEARTBEAT_KEY_HEADER)?;
+    Some(key.to_str().unwrap().parse().unwrap())
+}
+
+/// The next heartbeat of a node's process, with its tag.
+pub fn tagged(w: &NodeWelcome, key: &HeartbeatKey, beat: &Heartbeat) -> Vec<u8> {
+    /// Of all processes: several threads may speak for one.
+    static SENT: AtomicU32 = AtomicU32::new(0);
+    let sequence = SENT.fetch_add(1, Ordering::Relaxed) + 1;
+    let format = Format::NEWEST;
+    let mut bytes = heartbeat::encode(format, w.cluster, w.node, w.incarnation, beat);
+    heartbeat::authenticate(format, &mut bytes, key, sequence);
+    bytes
+}
+
 /// Sends heartbeats of these nodes until the flag is dropped.
 pub fn beat(controller: SocketAddr, nodes: Vec<NodeWelcome>) -> std::sync::Arc<()> {
     let alive = std::sync::Arc::new(());
     let watch = std::sync::Arc::downgrade(&alive);
+    let keyed = nodes.into_iter().filter_map(|w| {
+        let key = heartbeat_key(controller, &w)?;
+        Some((w, key))
+    });
+    let keyed: Vec<_> = keyed.collect();
     std::thread::spawn(move || {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         while watch.upgrade().is_some() {
-            for w in &nodes {
-                let bytes = heartbeat::encode(
-                    Format::NEWEST,
-                    w.cluster,
-                    w.node,
-                    w.incarnation,
-                    &Heartbeat::default(),
-                );
+            for (w, key) in &keyed {
+                let bytes = tagged(w, key, &Heartbeat::default());
                 let _ = socket.send_to(&bytes, controller);
             }
             std::thread::sleep(Duration::from_millis(50));
