@@ -54,6 +54,8 @@ pub mod testing;
 mod testing_calls;
 #[cfg(not(target_arch = "wasm32"))]
 mod testing_outbound;
+#[cfg(not(target_arch = "wasm32"))]
+mod testing_state;
 pub mod timers;
 mod topic;
 pub mod topics;

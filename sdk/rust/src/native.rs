@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::cell::RefCell;
 
-use crate::testing::Inner;
+use crate::testing_state::Inner;
 use crate::{Request, Service};
 
 /// Which host the thread's calls go to.

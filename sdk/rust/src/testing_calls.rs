@@ -2,8 +2,9 @@
 
 use crate::limits::{ANSWER_EDGE, RANDOM_BYTES_MAX, TIMER_EDGE};
 use crate::native::Host;
-use crate::testing::{Collection, Inner, TimerCall, To, When, slot_of};
+use crate::testing::{Collection, TimerCall, To, When, slot_of};
 use crate::testing_outbound::unpacked;
+use crate::testing_state::Inner;
 
 fn timer(name: &str, key: &[u8], when: Option<When>, payload: &[u8]) -> TimerCall {
     TimerCall {
@@ -471,24 +472,6 @@ impl Host for Inner {
 
     fn match_find(&mut self, _set: i32, _text: &[u8], _out: &mut [u8]) -> i32 {
         NO_HANDLE
-    }
-}
-
-impl Inner {
-    /// Maps: insert or replace.
-    fn put_map(&mut self, coll: i32, key: &[u8], value: &[u8], ttl: Option<i64>) -> i32 {
-        if let Some(code) = self.refuses_write(key, value) {
-            return code;
-        }
-        match self.collection_at(coll) {
-            Some(Collection::Hash(map) | Collection::Ordered(map)) => {
-                map.insert(key.to_vec(), value.to_vec());
-                self.wrote(coll, key, ttl);
-                0
-            }
-            Some(_) => -3,
-            None => -1,
-        }
     }
 }
 

@@ -29,7 +29,7 @@ pub use watch::{InstanceLoad, NodeLoad};
 use crate::command::Command;
 use crate::limits::{CANDIDATES_MAX, RETURN_LOOK_INTERVAL, WAITING_MIN};
 use crate::migration::Migration;
-use crate::orchestration::{Act, CPU_PERMILLE, Decided, cooldown};
+use crate::orchestration::{Act, Decided, cooldown};
 use crate::state::Control;
 use budget::Budget;
 use cap::Capping;
@@ -369,13 +369,13 @@ impl Orchestrator {
             Pick::None => decided.why = format!("{what}; no instance there can move now"),
             Pick::Move(instance, to) => {
                 decided.act = self.act(Act::Away);
-                decided.of(instance);
+                instance.note_in(&mut decided);
                 decided.to = Some(to);
                 decided.why = what;
             }
             Pick::Nowhere(instance, why) => {
                 let why = by_node(control, &why, "; ");
-                decided.of(instance);
+                instance.note_in(&mut decided);
                 decided.why = format!("{what}; no node can take it ({why})");
             }
         }
@@ -490,13 +490,5 @@ impl Orchestrator {
                 )
             }
         }
-    }
-}
-
-impl Decided {
-    /// It is about this instance.
-    fn of(&mut self, instance: InstanceWatch) {
-        self.key = Some(instance.key);
-        self.note(CPU_PERMILLE, instance.cpu_permille);
     }
 }

@@ -4,7 +4,7 @@ use crate::limits::{
     AVERAGE_REPORTS, BUSY_PERCENT_FULL, DESTINATION_BUSY_PERCENT_MAX, EXECUTION_SAMPLES_MIN,
     LOAD_AGE_MAX, REPORT_AGE_MAX, REPORT_SPAN_MIN,
 };
-use crate::orchestration::{Act, cooldown};
+use crate::orchestration::{Act, CPU_PERMILLE, Decided, cooldown};
 use crate::state::Control;
 use e3_model::orchestrator::{Cause, OrchestratorSettings};
 use e3_model::topology::Node;
@@ -204,6 +204,12 @@ pub(super) struct InstanceWatch {
 }
 
 impl InstanceWatch {
+    /// A decision is about this instance.
+    pub(super) fn note_in(self, decided: &mut Decided) {
+        decided.key = Some(self.key);
+        decided.note(CPU_PERMILLE, self.cpu_permille);
+    }
+
     fn new(load: &InstanceLoad) -> InstanceWatch {
         InstanceWatch {
             key: load.key,
