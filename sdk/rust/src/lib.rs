@@ -56,6 +56,8 @@ mod testing_calls;
 mod testing_outbound;
 #[cfg(not(target_arch = "wasm32"))]
 mod testing_state;
+#[cfg(not(target_arch = "wasm32"))]
+mod testing_types;
 pub mod timers;
 mod topic;
 pub mod topics;

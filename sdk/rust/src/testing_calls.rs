@@ -2,9 +2,9 @@
 
 use crate::limits::{ANSWER_EDGE, RANDOM_BYTES_MAX, TIMER_EDGE};
 use crate::native::Host;
-use crate::testing::{Collection, TimerCall, To, When, slot_of};
-use crate::testing_outbound::unpacked;
+use crate::testing_outbound::{To, unpacked};
 use crate::testing_state::Inner;
+use crate::testing_types::{Collection, TimerCall, When, slot_of};
 
 fn timer(name: &str, key: &[u8], when: Option<When>, payload: &[u8]) -> TimerCall {
     TimerCall {

@@ -6,8 +6,8 @@ use crate::limits::{
     TOPIC_EDGE, VALUE_BYTES_MAX,
 };
 use crate::outbound::Outcome;
-use crate::testing::{Call, slot_of};
 use crate::testing_state::{Inner, OVERHEAD_BYTES};
+use crate::testing_types::{Call, slot_of};
 use crate::topic::Topic;
 
 /// An outbound request that a service made.

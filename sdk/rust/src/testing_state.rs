@@ -4,7 +4,8 @@ use crate::limits::{
     KEY_BYTES_MAX, REQUEST_CALLS_MAX, REQUEST_TIMERS_MAX, TIMER_AHEAD_NS_MAX, TIMER_NAME_BYTES_MAX,
     VALUE_BYTES_MAX,
 };
-use crate::testing::{Asked, Collection, Published, Sent, TimerCall, When, slot_of};
+use crate::testing_outbound::{Asked, Published};
+use crate::testing_types::{Collection, Sent, TimerCall, When, slot_of};
 use crate::topic::Topic;
 use crate::{Error, outbound};
 use sha2::{Digest, Sha256};
