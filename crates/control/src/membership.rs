@@ -176,7 +176,8 @@ impl Membership {
     /// Notes the number of a member's heartbeat.
     #[inline]
     pub(crate) fn on_sequence(&mut self, node: NodeId, sequence: u32) {
-        self.entry(node).sequence = sequence;
+        let entry = self.entry(node);
+        entry.sequence = entry.sequence.max(sequence);
     }
 
     /// Notes which version of the plan a member has applied.

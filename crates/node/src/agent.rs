@@ -37,9 +37,10 @@ pub(crate) struct Api {
     base: String,
     http: ureq::Agent,
     token: Token,
-    /// The key of heartbeats that the controller sent last.
-    pub(crate) heartbeat_key: Arc<Mutex<Option<HeartbeatKey>>>,
 }
+
+/// The key of heartbeats that the controller sent last to a member.
+pub(crate) type LatestKey = Arc<Mutex<Option<HeartbeatKey>>>;
 
 pub(crate) enum Answer<T> {
     Ok(T),
@@ -79,7 +80,6 @@ impl Api {
             base: base.trim_end_matches('/').to_string(),
             http: config.into(),
             token,
-            heartbeat_key: Arc::default(),
         }
     }
 
@@ -103,13 +103,15 @@ impl Api {
         )
     }
 
-    /// The plan, once it differs from the one that the node has; none if it does not in time.
+    /// The plan, once it differs from the one that the node has; none if it does not in time. Notes the key
+    /// that comes with the answer.
     pub(crate) fn plan(
         &self,
         welcome: &NodeWelcome,
         old: Option<&Sent>,
         wants: &BTreeSet<AppId>,
         wait: Duration,
+        key: &LatestKey,
     ) -> Result<Answer<Sent>, ureq::Error> {
         let (id, incarnation) = (welcome.node.0, welcome.incarnation);
         let after = old.map_or(0, |old| old.plan.version);
@@ -129,9 +131,8 @@ impl Api {
         let header = |name| response.headers().get(name)?.to_str().ok();
         let number = |name| header(name)?.parse().ok();
         // Before the plan whose format may need it.
-        if let Some(Ok(key)) = header(HEARTBEAT_KEY_HEADER).map(str::parse) {
-            let latest = self.heartbeat_key.lock();
-            *latest.unwrap_or_else(PoisonError::into_inner) = Some(key);
+        if let Some(Ok(sent)) = header(HEARTBEAT_KEY_HEADER).map(str::parse) {
+            *key.lock().unwrap_or_else(PoisonError::into_inner) = Some(sent);
         }
         let (source, version) = (number(PLAN_SOURCE_HEADER), number(PLAN_VERSION_HEADER));
         let sent = |plan| Sent {

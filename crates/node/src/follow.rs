@@ -1,7 +1,7 @@
 //! Follows the plan in two threads. One waits for changes. The other asks at once when requests come for
 //! an application whose routes are not here ([design](../../../docs/design/027-interest.md)).
 
-use crate::agent::{AgentEvent, Answer, Api, Sent};
+use crate::agent::{AgentEvent, Answer, Api, LatestKey, Sent};
 use crate::limits::{OUTBOX_WAIT, PLAN_WAIT, RETRY_INTERVAL};
 use e3_model::AppId;
 use e3_model::plan::{NodePlan, NodeWelcome};
@@ -59,6 +59,7 @@ pub(crate) struct Follower {
     pub(crate) bell: Doorbell,
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) wants: Arc<Wants>,
+    pub(crate) key: LatestKey,
 }
 
 /// What to do after an answer.
@@ -130,9 +131,9 @@ impl Follower {
             let latest = lock(latest);
             (latest.sent.clone(), latest.number)
         };
-        let answer = self
-            .api
-            .plan(&self.welcome, old.as_ref(), &self.wants.get(), wait);
+        let wants = self.wants.get();
+        let (welcome, key) = (&self.welcome, &self.key);
+        let answer = self.api.plan(welcome, old.as_ref(), &wants, wait, key);
         let mut latest = lock(latest);
         let is_overtaken = latest.number != number;
         let next = match answer {

@@ -1,12 +1,12 @@
 //! The thread that sends heartbeats. It has a higher priority than the loop, so that a node with much
 //! to do is not taken for lost. If the loop makes no turns, the heartbeats end.
 
+use crate::agent::LatestKey;
 use crate::config::NodeError;
 use e3_model::plan::NodeWelcome;
 use e3_model::timing::{HEARTBEAT_INTERVAL, STUCK_AFTER};
 use e3_model::{Address, Format};
 use e3_net::Sender;
-use e3_wire::HeartbeatKey;
 use e3_wire::heartbeat::{self, Heartbeat};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,7 +37,7 @@ impl Heartbeats {
         sender: Sender,
         controller: Address,
         welcome: NodeWelcome,
-        key: Arc<Mutex<Option<HeartbeatKey>>>,
+        key: LatestKey,
     ) -> Result<Heartbeats, NodeError> {
         let NodeWelcome {
             cluster,

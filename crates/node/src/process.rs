@@ -1,7 +1,7 @@
 //! A process of a node, from joining the cluster to its end as a member. One that was expelled joins
 //! again.
 
-use crate::agent::{self, Api, Joined, Outbox};
+use crate::agent::{self, Api, Joined, LatestKey, Outbox};
 use crate::config::{NodeConfig, NodeError};
 use crate::driver::{Driver, End};
 use crate::executor::Executor;
@@ -140,7 +140,7 @@ impl Process {
             bell: with.bell.clone(),
         };
         supplier.start(plans_to_supply);
-        let wants = Arc::<Wants>::default();
+        let (wants, key) = (Arc::<Wants>::default(), LatestKey::default());
         let follower = Follower {
             api: with.api.clone(),
             welcome,
@@ -149,6 +149,7 @@ impl Process {
             bell: with.bell.clone(),
             stop: left.clone(),
             wants: wants.clone(),
+            key: key.clone(),
         };
         follower.start();
         let bell = || with.bell.clone();
@@ -162,7 +163,6 @@ impl Process {
         }
         let sender = socket.sender().map_err(system("socket"))?;
         let controller = e3_net::address(with.controller);
-        let key = with.api.heartbeat_key.clone();
         let heartbeats = Heartbeats::start(sender, controller, welcome, key)?;
         let driver = Driver::new(
             joined,
