@@ -27,7 +27,7 @@ macro_rules! sdk {
 }
 
 /// The SDK for Rust, file by file.
-const SDK: [(&str, &str); 26] = sdk![
+const SDK: [(&str, &str); 28] = sdk![
     "accel.rs",
     "accel_portable.rs",
     "answer.rs",
@@ -48,6 +48,8 @@ const SDK: [(&str, &str); 26] = sdk![
     "testing.rs",
     "testing_calls.rs",
     "testing_outbound.rs",
+    "testing_state.rs",
+    "testing_types.rs",
     "timers.rs",
     "topic.rs",
     "topics.rs",
