@@ -154,8 +154,10 @@ fn a_plan_raises_the_format_of_datagrams_and_records() {
     let mut records = c.disks[&0].records.iter();
     let error = records.find_map(|(number, record)| recovery.take(*number, record).err());
     let error = error.unwrap().to_string();
-    let why = "format is 10, this process reads 9 to 9; start a newer release of the program";
-    assert!(error.ends_with(why), "{error}");
+    let why = format!(
+        "format is {NEWER}, this process reads {OLDER} to {OLDER}; start a newer release of the program"
+    );
+    assert!(error.ends_with(&why), "{error}");
 }
 
 #[test]
