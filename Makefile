@@ -42,8 +42,10 @@ bench: services
 fix: setup
 	cargo xtask fix
 
+# Kernels for ARM have pages of 4 to 64 KiB; an allocator built for 64 KiB runs on all.
 aarch64:
 	@scripts/setup --aarch64
+	JEMALLOC_SYS_WITH_LG_PAGE=16 \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 	CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc \
 	cargo build --release -p e3-cli --target $(ARM)

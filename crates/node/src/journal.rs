@@ -183,6 +183,8 @@ fn write(mut journal: Journal, orders: &Receiver<Order>, shared: &Shared, bell: 
         }
     };
     while let Ok(first) = orders.recv() {
+        // Where other threads want the core, they run first: what they append shares this wait.
+        thread::yield_now();
         let (mut trim, mut records) = (None, 0);
         for order in std::iter::once(first).chain(orders.try_iter()) {
             match order {

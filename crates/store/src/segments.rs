@@ -3,7 +3,8 @@
 use crate::directory::{lock, sync_dir};
 use crate::{StoreError, system};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// The files of a journal, as [`crate::Journal`] needs them: on a disk ([`SegmentDirectory`]), or in a
@@ -113,9 +114,10 @@ impl SegmentFiles for SegmentDirectory {
 
     fn write(&mut self, len: u64, bytes: &[u8]) -> io::Result<()> {
         let file = self.written()?;
-        file.set_len(len)?;
-        file.seek(SeekFrom::Start(len))?;
-        file.write_all(bytes)
+        if file.metadata()?.len() != len {
+            file.set_len(len)?;
+        }
+        file.write_all_at(bytes, len)
     }
 
     fn sync(&mut self) -> io::Result<()> {
