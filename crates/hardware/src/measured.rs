@@ -16,6 +16,10 @@ pub struct Measured {
     pub hop_ns: u64,
     /// How much longer than its median a client's round trip takes.
     pub tail: Tail,
+    /// What a message costs beside its own time if it wakes the loop of its node, by kind of node, in nanoseconds.
+    pub wake_ns: [u64; 2],
+    /// Length in nanoseconds from which a turn of the loop ends, whatever waits.
+    pub turn_max_ns: u64,
 }
 
 impl Measured {

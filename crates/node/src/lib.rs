@@ -26,7 +26,7 @@ mod supplies;
 pub use config::{NodeConfig, NodeError};
 #[cfg(feature = "clock-offset")]
 pub use e3_clock::set_offset_ms;
-pub use limits::INSTANCE_MEMORY_LEN_MAX;
+pub use limits::{INSTANCE_MEMORY_LEN_MAX, TURN_MAX};
 
 use agent::Api;
 use driver::End;

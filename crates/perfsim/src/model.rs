@@ -218,6 +218,12 @@ impl Model {
         ((self.hops_us[hop as usize] - own_us) * 1e3) as u64
     }
 
+    /// Length from which a turn of a measured node's loop ends.
+    pub fn turn_max_ns(&self) -> u64 {
+        let machine = self.options.machine.as_ref();
+        machine.map_or(u64::MAX, |machine| machine.turn_max_ns)
+    }
+
     /// Number of a shard among all, if there is such a shard.
     pub fn shard_at(&self, service: ServiceId, shard: ShardId) -> Option<u32> {
         let of = self.services.get(usize::from(service.0))?;

@@ -8,6 +8,7 @@ use crate::model::Model;
 use crate::report::Span;
 use crate::simulator::Simulator;
 use crate::station::Station;
+use crate::turns::Turn;
 use e3_hardware::cores::Awake;
 use e3_model::NodeKind;
 
@@ -63,6 +64,8 @@ pub(crate) struct Threads {
     first_core: Vec<u32>,
     /// By node and service: how much longer the service takes there.
     factor: Vec<f32>,
+    /// By thread, on a measured machine only.
+    pub(crate) turns: Vec<Turn>,
 }
 
 impl Threads {
@@ -82,7 +85,9 @@ impl Threads {
             }));
             cores += node.core_count;
         }
+        let turns = model.options.machine.iter().flat_map(|_| &threads);
         let mut all = Threads {
+            turns: turns.map(|_| Turn::default()).collect(),
             threads,
             cores: vec![Awake::default(); cores as usize],
             nodes: vec![OfNode::default(); model.nodes.len()],
@@ -112,6 +117,16 @@ impl Threads {
     /// A service has moved: other services are its neighbours.
     pub fn note_moved(&mut self, model: &Model) {
         self.factor = factors(model);
+    }
+
+    /// A message waits in the queue of a thread.
+    pub fn push(&mut self, at: usize, id: u32, messages: &mut Arena<Message>) {
+        self.threads[at].queue.push(id, messages);
+    }
+
+    /// A message waits for a thread.
+    pub fn note_waiting(&mut self, at: usize) {
+        self.nodes[self.threads[at].node as usize].waiting += 1;
     }
 
     /// Messages that wait for the threads of a node.
@@ -250,11 +265,15 @@ impl Simulator {
         };
         let thread = &mut self.threads.threads[at];
         thread.station.enter(now);
-        if thread.running == NONE {
+        let is_idle = thread.running == NONE;
+        if self.wait_for_turn(at, id) {
+            return;
+        }
+        if is_idle {
             self.start(at, id);
         } else {
-            thread.queue.push(id, &mut self.messages);
-            self.threads.nodes[node].waiting += 1;
+            self.threads.push(at, id, &mut self.messages);
+            self.threads.note_waiting(at);
         }
     }
 
@@ -327,6 +346,12 @@ impl Simulator {
         }
         thread.running = id;
         message.started = now;
+        if let (Some(turn), Some(machine)) =
+            (self.threads.turns.get_mut(at), &self.model.options.machine)
+            && turn.wake(now)
+        {
+            time += machine.wake_ns[node.kind as usize];
+        }
         self.schedule(now + time, Kind::Done, at as u32);
     }
 
@@ -364,9 +389,15 @@ impl Simulator {
             &mut self.threads.threads[at].station
         };
         station.leave(now, message.entered);
-        self.start_next(at, node);
+        let has_turns = self.on_turn_done(at, id);
+        if !has_turns {
+            self.start_next(at);
+        }
         if self.model.nodes[node].is_managed {
             self.release(node);
+        }
+        if has_turns {
+            return;
         }
         if message.what == What::Ghost {
             self.messages.remove(id);
@@ -382,8 +413,10 @@ impl Simulator {
     pub(crate) fn threads_obey_little(&self) -> bool {
         let entered = |id: u32| self.messages[id].entered;
         let mut nodes: Vec<Vec<u64>> = vec![Vec::new(); self.threads.nodes.len()];
-        for thread in &self.threads.threads {
-            let own = thread.queue.iter(&self.messages);
+        for (at, thread) in self.threads.threads.iter().enumerate() {
+            let turn = self.threads.turns.get(at);
+            let arrived = turn.into_iter().flat_map(|t| t.arrived(&self.messages));
+            let own = thread.queue.iter(&self.messages).chain(arrived);
             let mut own: Vec<u64> = own.map(entered).collect();
             if thread.running != NONE {
                 if self.messages[thread.running].is_shared {
@@ -405,8 +438,9 @@ impl Simulator {
     }
 
     /// Starts what has waited longest for a thread.
-    fn start_next(&mut self, at: usize, node: usize) {
+    pub(crate) fn start_next(&mut self, at: usize) {
         let threads = &mut self.threads;
+        let node = threads.threads[at].node as usize;
         let entered = |id: Option<u32>| id.map_or(u64::MAX, |id| self.messages[id].entered);
         let own = entered(threads.threads[at].queue.first());
         let shared = entered(threads.nodes[node].queue.first());

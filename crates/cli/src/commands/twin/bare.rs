@@ -22,8 +22,10 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Rate at which round trips are measured: nothing waits for anything else.
-const QUIET_RPS: f64 = 500.0;
+/// Rate that a node must carry at least.
+const LOWEST_RPS: f64 = 500.0;
+/// Part of the highest rate of `echo` at which requests come one by one, though not so rarely that the core is cold.
+const LIGHT_PART: f64 = 0.05;
 /// Part of the highest rate of `echo` at which `chain` is measured, since it handles two messages.
 const CHAIN_PART: f64 = 0.45;
 /// Messages with which bare services are measured alone.
@@ -40,9 +42,11 @@ pub struct NodeCost {
     pub request_ns: f64,
     /// Processor time of a message from a service on the same node beside the handler.
     pub message_ns: f64,
+    /// Processor time by which a request takes longer if it wakes the node.
+    pub wake_ns: f64,
     /// Highest rate of requests that the node carries with a bare service.
     pub echo_rps: f64,
-    /// Median round trip of a request when nothing waits.
+    /// Median round trip of a request at a light load.
     pub round_trip_ns: f64,
 }
 
@@ -92,13 +96,13 @@ pub fn measure(loads: &mut Loads<'_>, plan: &Plan<'_>) -> Result<Bares, Failure>
     let (mut nodes, mut tail) = (BTreeMap::new(), Tail::default());
     for (kind, node) in &plan.nodes {
         output::say(&format!("bare services on {node}"));
-        let (cost, quiet) = of_node(loads, plan, (*kind, node), &echo, &chain)?;
-        let p = &quiet.point;
+        let (cost, light) = of_node(loads, plan, (*kind, node), &echo, &chain)?;
+        let p = &light.point;
         tail = Tail::new(
             p.p50_us * 1e3,
             p.p99_us * 1e3,
-            quiet.p99_9_us * 1e3,
-            quiet.max_us * 1e3,
+            light.p99_9_us * 1e3,
+            light.max_us * 1e3,
         );
         nodes.insert(*kind, cost);
     }
@@ -156,23 +160,26 @@ fn of_node(
 ) -> Result<(NodeCost, Sample), Failure> {
     let mut make = make(plan.bytes);
     deployed(loads, plan, &echo_manifest(kind, plan.instances))?;
-    let quiet = loads.at(ECHO, QUIET_RPS, plan.length, &mut make)?;
     let held = loads.search(ECHO, &mut make)?;
-    loads.cluster.client.delete(ECHO)?;
     let best = held.last().ok_or_else(|| too_slow(node))?;
     let echo_rps = best.point.offered_rps;
-    let request_ns = (best.node_ns(node) - echo.mean_ns).max(0.0);
+    let light = loads.at(ECHO, echo_rps * LIGHT_PART, plan.length, &mut make)?;
+    loads.cluster.client.delete(ECHO)?;
     deployed(loads, plan, &chain_manifest(kind, kind, plan.instances))?;
     let both = loads.at(CHAIN, echo_rps * CHAIN_PART, plan.length, &mut make)?;
     loads.cluster.client.delete(CHAIN)?;
+    let request_ns = (best.node_ns(node) - echo.mean_ns).max(0.0);
     let message_ns = both.node_ns(node) - request_ns - 2.0 * chain.mean_ns;
+    // At a light load each request wakes the node; near the highest rate it hardly ever sleeps.
+    let wake_ns = (light.node_ns(node) - best.node_ns(node)).max(0.0);
     let cost = NodeCost {
         request_ns,
         message_ns: message_ns.max(0.0),
+        wake_ns,
         echo_rps,
-        round_trip_ns: quiet.point.p50_us * 1e3,
+        round_trip_ns: light.point.p50_us * 1e3,
     };
-    Ok((cost, quiet))
+    Ok((cost, light))
 }
 
 fn of_hop(
@@ -189,20 +196,20 @@ fn of_hop(
         plan,
         &chain_manifest(plan.nodes[0].0, plan.nodes[1].0, plan.instances),
     )?;
-    let quiet = loads.at(CHAIN, QUIET_RPS, plan.length, &mut make)?;
     let slowest = nodes.values().map(|n| n.echo_rps).fold(f64::MAX, f64::min);
+    let light = loads.at(CHAIN, slowest * LIGHT_PART, plan.length, &mut make)?;
     let busy = loads.at(CHAIN, slowest * CHAIN_PART, plan.length, &mut make)?;
     loads.cluster.client.delete(CHAIN)?;
     let request_ns = nodes[&plan.nodes[0].0].request_ns;
     Ok(HopCost {
         send_ns: (busy.node_ns(first) - request_ns - chain.mean_ns).max(0.0),
         receive_ns: (busy.node_ns(last) - chain.mean_ns).max(0.0),
-        round_trip_ns: quiet.point.p50_us * 1e3,
+        round_trip_ns: light.point.p50_us * 1e3,
     })
 }
 
 fn too_slow(node: &str) -> Failure {
-    let message = format!("node {node} does not carry {QUIET_RPS} requests/s with a bare service");
+    let message = format!("node {node} does not carry {LOWEST_RPS} requests/s with a bare service");
     Failure::new(Exit::Check, message)
         .hint("is this machine busy? end other programs and try again")
 }

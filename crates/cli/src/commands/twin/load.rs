@@ -11,6 +11,7 @@ use e3_model::{Nanos, Timestamp};
 use e3_random::Random;
 use e3_wire::entry::Reply;
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -77,6 +78,8 @@ pub struct Loads<'a> {
 impl<'a> Loads<'a> {
     /// Measures for so long what the nodes take when nothing is sent.
     pub fn new(cluster: &'a DemoCluster, nodes: Vec<String>, idle: Duration, seed: u64) -> Self {
+        // Requests leave when they are due, not up to 50 us later.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut loads = Loads {
             cluster,
             nodes,
@@ -113,7 +116,10 @@ impl<'a> Loads<'a> {
         make: Make<'_>,
     ) -> Result<Sample, Failure> {
         self.seed += 1;
-        let mut workload = Unread(make(rate_rps, duration, self.seed)?);
+        let mut workload = Unread {
+            workload: make(rate_rps, duration, self.seed)?,
+            schedule: poisson(rate_rps, duration, self.seed),
+        };
         let config = Config {
             app: app.into(),
             endpoints: self.cluster.client.endpoints(app)?,
@@ -187,42 +193,58 @@ fn sample(report: &LoadReport, nodes: BTreeMap<String, Duration>, client_cores: 
     }
 }
 
-/// A workload whose state is not read back.
-struct Unread(Box<dyn Workload>);
+/// Arrivals of a Poisson process, as the simulator has them; given how many there are, each is at any time. At a rate
+/// alone, requests would be due together, a group each millisecond.
+fn poisson(rate_rps: f64, duration: Duration, seed: u64) -> Arc<[Nanos]> {
+    let mut random = Random::new(seed);
+    let count = (rate_rps * duration.as_secs_f64()).round().max(1.0) as u64;
+    let nanos = duration.as_nanos() as f64;
+    let mut times: Vec<Nanos> = (0..count)
+        .map(|_| Nanos((random.unit() * nanos) as u64))
+        .collect();
+    times.sort_unstable();
+    times.into()
+}
+
+/// A workload with times of its own, whose state is not read back.
+struct Unread {
+    workload: Box<dyn Workload>,
+    schedule: Arc<[Nanos]>,
+}
 
 impl Workload for Unread {
     fn name(&self) -> &'static str {
-        self.0.name()
+        self.workload.name()
     }
     fn describe(&self) -> String {
-        self.0.describe()
+        self.workload.describe()
     }
     fn probe(&mut self) -> Call {
-        self.0.probe()
+        self.workload.probe()
     }
     fn on_probe(&mut self, reply: &Reply) -> Result<(), String> {
-        self.0.on_probe(reply)
+        self.workload.on_probe(reply)
     }
     fn next_baseline(&mut self) -> Check {
-        self.0.next_baseline()
+        self.workload.next_baseline()
     }
     fn on_baseline(&mut self, tag: u64, reply: Option<&Reply>) {
-        self.0.on_baseline(tag, reply);
+        self.workload.on_baseline(tag, reply);
     }
     fn baseline_unanswered(&self) -> u64 {
-        self.0.baseline_unanswered()
+        self.workload.baseline_unanswered()
     }
     fn at(&mut self, now: Timestamp) {
-        self.0.at(now);
+        self.workload.at(now);
     }
     fn schedule(&self) -> Option<Arc<[Nanos]>> {
-        self.0.schedule()
+        Some(self.schedule.clone())
     }
     fn next(&mut self) -> Option<Call> {
-        self.0.next()
+        self.workload.next()
     }
     fn on_outcome(&mut self, tag: u64, reply: Option<&Reply>) -> Judged {
-        self.0.on_outcome(tag, reply)
+        self.workload.on_outcome(tag, reply)
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod alone;
 mod bare;
+mod cores;
 mod load;
 mod predict;
 mod view;
@@ -144,6 +145,7 @@ pub fn compare(args: &Twin, settings: &Settings) -> Result<TwinView, Failure> {
     let cluster = DemoCluster::start(Some(&args.topology), None, settings)?;
     let names: Vec<String> = subject.nodes.iter().map(|(_, name)| name.clone()).collect();
     let length = Duration::from_secs(args.seconds);
+    let cores = cores::give(&cluster, &names);
     let mut loads = Loads::new(&cluster, names, length, args.seed);
 
     let bares = bare::measure(
@@ -208,7 +210,7 @@ pub fn compare(args: &Twin, settings: &Settings) -> Result<TwinView, Failure> {
         &measured,
         &predicted?,
         knee_rps,
-        &flow,
+        doubts(&measured, &flow, cores.is_given()),
     ))
 }
 
@@ -338,7 +340,7 @@ impl TwinView {
         measured: &[Sample],
         predicted: &[e3_perfsim::Report],
         predicted_knee_rps: f64,
-        flow: &Flow,
+        doubts: Vec<String>,
     ) -> TwinView {
         let all = searched.iter().chain(measured).map(|s| s.point);
         let all: Vec<Point> = all.collect();
@@ -368,13 +370,17 @@ impl TwinView {
                 error: twin::error(predicted_knee_rps, measured_rps),
             },
             p50_error: twin::p50_error(&pairs, measured_rps),
-            doubts: doubts(measured, flow),
+            doubts,
         }
     }
 }
 
-fn doubts(measured: &[Sample], flow: &Flow) -> Vec<String> {
+fn doubts(measured: &[Sample], flow: &Flow, have_cores: bool) -> Vec<String> {
     let mut doubts = Vec::new();
+    if !have_cores {
+        doubts
+            .push("nodes and client share this machine's cores, of which there are too few".into());
+    }
     let client = measured.iter().map(|s| s.client_cores).fold(0.0, f64::max);
     if client > CLIENT_CORES_MAX {
         doubts.push(format!(

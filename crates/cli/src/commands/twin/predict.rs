@@ -10,6 +10,7 @@ use e3_model::profile::{NodeCost, ProfileSpec, Provenance, ServiceTime};
 use e3_model::{
     Application, Bytes, Nanos, NodeId, NodeKind, Profile, ServiceId, ShardId, Slot, Topology, Watts,
 };
+use e3_node::TURN_MAX;
 use e3_perfsim::{
     HostPort, Input, Load, NoController, Options, Report, Run, Simulator, Sweep, sweep,
 };
@@ -245,19 +246,24 @@ impl Known<'_> {
             let Some(node) = bares.nodes.get(&kind) else {
                 return 0;
             };
-            let busy = bares.echo.mean_ns + node.request_ns;
+            let busy = bares.echo.mean_ns + node.request_ns + node.wake_ns;
             ((node.round_trip_ns - busy).max(0.0) / 2.0) as u64
         };
+        let wake = |kind: NodeKind| bares.nodes.get(&kind).map_or(0, |n| n.wake_ns as u64);
         let hop = bares.hop.map_or(0.0, |hop| {
-            let host = &bares.nodes[&NodeKind::Host];
+            let (host, nic) = (&bares.nodes[&NodeKind::Host], NodeKind::SmartNic);
             let more = hop.round_trip_ns - host.round_trip_ns;
-            let busy = hop.send_ns + hop.receive_ns + bares.chain.mean_ns;
+            // The SmartNIC wakes for the message, the host for its answer.
+            let woken = (wake(nic) + wake(NodeKind::Host)) as f64;
+            let busy = hop.send_ns + hop.receive_ns + bares.chain.mean_ns + woken;
             (more - busy).max(0.0) / 2.0
         });
         Measured {
             client_ns: [client(NodeKind::Host), client(NodeKind::SmartNic)],
             hop_ns: hop as u64,
             tail: bares.tail,
+            wake_ns: [NodeKind::Host, NodeKind::SmartNic].map(wake),
+            turn_max_ns: TURN_MAX.as_nanos() as u64,
         }
     }
 }

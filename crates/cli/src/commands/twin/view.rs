@@ -93,6 +93,7 @@ fn nodes(text: &mut String, view: &TwinView, paint: Paint) {
         "NODE",
         ">REQUEST",
         ">MESSAGE",
+        ">WAKE-UP",
         ">ROUND TRIP",
         ">HIGHEST RATE",
     ])
@@ -102,6 +103,7 @@ fn nodes(text: &mut String, view: &TwinView, paint: Paint) {
             kind.name().to_string(),
             format!("{:.1} us", n.request_ns / 1e3),
             format!("{:.1} us", n.message_ns / 1e3),
+            format!("{:.1} us", n.wake_ns / 1e3),
             format!("{:.1} us", n.round_trip_ns / 1e3),
             rate(n.echo_rps),
         ]);
