@@ -36,6 +36,7 @@ mod summary;
 mod sweep;
 mod threads;
 mod totals;
+mod turning;
 mod turns;
 
 pub use control::{Action, Controller, Heartbeat, InstanceCount, NoController, Outcome};

@@ -7,7 +7,6 @@
 
 use crate::arena::{Arena, Message};
 use crate::fifo::Fifo;
-use crate::simulator::Simulator;
 
 /// The turns of a thread.
 #[derive(Default)]
@@ -29,10 +28,29 @@ pub(crate) struct Turn {
     arrived_count: u32,
 }
 
+/// Where a message waits.
+pub(crate) enum Place {
+    /// Nowhere: the loop sleeps.
+    None,
+    /// In the thread's queue.
+    Queue,
+    /// Among what has arrived since the turn began.
+    Arrived,
+}
+
 impl Turn {
-    /// What has arrived since the turn began.
-    pub fn arrived<'a>(&self, messages: &'a Arena<Message>) -> impl Iterator<Item = u32> + use<'a> {
-        self.arrived.iter(messages)
+    /// A message has come.
+    pub fn on_message(&mut self, id: u32, messages: &mut Arena<Message>) -> Place {
+        if !self.is_on {
+            return Place::None;
+        }
+        if self.is_ending {
+            self.queued += 1;
+            return Place::Queue;
+        }
+        self.arrived_count += 1;
+        self.arrived.push(id, messages);
+        Place::Arrived
     }
 
     /// A message begins to run; true if the loop slept until now.
@@ -44,66 +62,47 @@ impl Turn {
         }
         slept
     }
-}
 
-impl Simulator {
-    /// A message has come to a thread whose loop does not sleep; false if it sleeps, or there are no turns.
-    pub(crate) fn wait_for_turn(&mut self, at: usize, id: u32) -> bool {
-        let Some(turn) = self.threads.turns.get_mut(at).filter(|turn| turn.is_on) else {
-            return false;
-        };
-        if turn.is_ending {
-            turn.queued += 1;
-            self.threads.push(at, id, &mut self.messages);
-        } else {
-            turn.arrived_count += 1;
-            turn.arrived.push(id, &mut self.messages);
-        }
-        self.threads.note_waiting(at);
-        true
+    /// A message has run; false if the turn ends with it. A turn of this length ends whatever waits.
+    pub fn on_done(&mut self, id: u32, now: u64, length_max: u64) -> bool {
+        self.done.push(id);
+        self.left > 0 && now - self.begun < length_max
     }
 
-    /// A thread has run a message; false if there are no turns.
-    pub(crate) fn on_turn_done(&mut self, at: usize, id: u32) -> bool {
-        let (now, turn_max) = (self.now, self.model.turn_max_ns());
-        let Some(turn) = self.threads.turns.get_mut(at) else {
-            return false;
-        };
-        turn.done.push(id);
-        if turn.left > 0 && now - turn.begun < turn_max {
-            self.run_next(at);
-            return true;
-        }
-        turn.is_ending = true;
-        for id in std::mem::take(&mut turn.done) {
-            self.handled(id);
-        }
-        let turn = &mut self.threads.turns[at];
-        turn.is_ending = false;
-        turn.begun = now;
-        let arrived_count = std::mem::take(&mut turn.arrived_count);
+    /// The turn ends; gives what it has run.
+    pub fn end(&mut self) -> Vec<u32> {
+        self.is_ending = true;
+        std::mem::take(&mut self.done)
+    }
+
+    /// The outputs are sent; gives what has arrived, which goes to the end of the thread's queue.
+    pub fn take_in(&mut self, now: u64, messages: &Arena<Message>) -> Vec<u32> {
+        self.is_ending = false;
+        self.begun = now;
+        let arrived_count = std::mem::take(&mut self.arrived_count);
         // A turn that only takes in has no length: what it costs is part of the time of its messages.
-        turn.left = if turn.queued > 0 {
-            turn.queued
+        self.left = if self.queued > 0 {
+            self.queued
         } else {
             arrived_count
         };
-        turn.queued += arrived_count;
-        turn.is_on = turn.left > 0;
-        let arrived = std::mem::take(&mut turn.arrived);
-        for id in arrived.iter(&self.messages).collect::<Vec<_>>() {
-            self.threads.push(at, id, &mut self.messages);
+        self.queued += arrived_count;
+        self.is_on = self.left > 0;
+        std::mem::take(&mut self.arrived).iter(messages).collect()
+    }
+
+    /// Takes the next message of the turn out of the thread's queue; false if there is none.
+    pub fn next(&mut self) -> bool {
+        if self.left == 0 {
+            return false;
         }
-        if self.threads.turns[at].is_on {
-            self.run_next(at);
-        }
+        self.left -= 1;
+        self.queued -= 1;
         true
     }
 
-    fn run_next(&mut self, at: usize) {
-        let turn = &mut self.threads.turns[at];
-        turn.left -= 1;
-        turn.queued -= 1;
-        self.start_next(at);
+    /// What has arrived since the turn began.
+    pub fn arrived<'a>(&self, messages: &'a Arena<Message>) -> impl Iterator<Item = u32> + use<'a> {
+        self.arrived.iter(messages)
     }
 }
