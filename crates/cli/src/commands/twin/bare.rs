@@ -3,7 +3,7 @@
 //! two services, on one node and between two.
 
 use super::alone::{self, Alone};
-use super::load::{Bare, Loads, Sample};
+use super::load::{Bare, Loads, SEARCH_FIRST_RPS, Sample};
 use crate::commands::deploy;
 use crate::commands::run::{self, Run};
 use crate::documents::Sources;
@@ -22,8 +22,6 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Rate that a node must carry at least.
-const LOWEST_RPS: f64 = 500.0;
 /// Part of the highest rate of `echo` at which requests come one by one, though not so rarely that the core is cold.
 const LIGHT_PART: f64 = 0.05;
 /// Part of the highest rate of `echo` at which `chain` is measured, since it handles two messages.
@@ -209,7 +207,8 @@ fn of_hop(
 }
 
 fn too_slow(node: &str) -> Failure {
-    let message = format!("node {node} does not carry {LOWEST_RPS} requests/s with a bare service");
+    let message =
+        format!("node {node} does not carry {SEARCH_FIRST_RPS} requests/s with a bare service");
     Failure::new(Exit::Check, message)
         .hint("is this machine busy? end other programs and try again")
 }

@@ -21,7 +21,7 @@ const HELD_PART: f64 = 0.97;
 /// And if 99 of 100 requests take no longer.
 const HELD_P99_US: f64 = 50_000.0;
 /// Where searches for the highest rate begin and end.
-const SEARCH_FIRST_RPS: f64 = 500.0;
+pub const SEARCH_FIRST_RPS: f64 = 500.0;
 const SEARCH_MAX_RPS: f64 = 512_000.0;
 /// The highest rate is known to this factor.
 const SEARCH_RATIO: f64 = 1.2;

@@ -251,10 +251,10 @@ impl Known<'_> {
         };
         let wake = |kind: NodeKind| bares.nodes.get(&kind).map_or(0, |n| n.wake_ns as u64);
         let hop = bares.hop.map_or(0.0, |hop| {
-            let (host, nic) = (&bares.nodes[&NodeKind::Host], NodeKind::SmartNic);
+            let host = &bares.nodes[&NodeKind::Host];
             let more = hop.round_trip_ns - host.round_trip_ns;
-            // The SmartNIC wakes for the message, the host for its answer.
-            let woken = (wake(nic) + wake(NodeKind::Host)) as f64;
+            // The message wakes the SmartNIC. That its answer wakes the host remains part of the hop.
+            let woken = wake(NodeKind::SmartNic) as f64;
             let busy = hop.send_ns + hop.receive_ns + bares.chain.mean_ns + woken;
             (more - busy).max(0.0) / 2.0
         });
