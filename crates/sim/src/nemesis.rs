@@ -400,7 +400,8 @@ impl<'a> Run<'a> {
         self.cluster.run(STEP);
     }
 
-    /// How long after healing everything must have recovered: what is in the queues then takes its time.
+    /// How long after healing, or after a restore, everything must have recovered: what is in the queues then
+    /// takes its time.
     fn recovery(&self) -> Nanos {
         RECOVERY + self.scenario.work() + self.scenario.publishing_time()
     }

@@ -29,7 +29,7 @@ impl Run<'_> {
         if self.copies().is_empty() {
             return;
         }
-        let until = self.cluster.now + RECOVERY;
+        let until = self.cluster.now + self.recovery();
         while self.is_sound() && self.cluster.now < until && !self.is_settled() {
             self.step();
         }
