@@ -1,32 +1,22 @@
-//! The cluster before the run: the product's controller makes the plan, nodes join, check each other's clocks and
-//! get their leases, over a network that takes no time.
+//! The cluster before the run: nodes take the plan of the product's controller, check each other's clocks and get
+//! their leases, over a network that takes no time.
 
-use crate::SimulateError;
-use crate::limits::{BOOT, BOOT_STEP, NODES_MAX};
-use e3_control::{Applied, Command, CommandError, Control, Placed};
+use crate::limits::{BOOT, BOOT_STEP};
+use e3_control::Control;
 use e3_dataplane::{Config, Output, Worker};
 use e3_model::application::Durability;
-use e3_model::plan::{NodeHello, NodePlan};
-use e3_model::{Address, AppId, Formats, NodeId, NodeKind, Timestamp};
+use e3_model::plan::NodePlan;
+use e3_model::topology::NodeRef;
+use e3_model::{Address, Application, Formats, NodeId, NodeKind, Timestamp};
 use e3_perfsim::Input;
-use std::collections::{BTreeMap, VecDeque};
+use e3_simcontrol::{CLUSTER, node_address};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-const CLUSTER: u64 = 7;
-/// When the run begins.
-pub(crate) const BEGIN: Timestamp = Timestamp(1_000_000_000_000_000);
+/// When the run begins, also in the controller's time.
+pub(crate) const BEGIN: Timestamp = e3_simcontrol::START;
 /// Nothing is written to disk.
 const JOURNAL_LEN_MIN: u64 = 1 << 30;
-
-/// Address of a node.
-pub(crate) fn node_address(node: u32) -> Address {
-    let mut ip = [0; 16];
-    ip[0] = 1;
-    Address {
-        ip,
-        port: node as u16 + 1,
-    }
-}
 
 /// Address of the client.
 pub(crate) fn client_address() -> Address {
@@ -40,61 +30,37 @@ pub(crate) fn node_of(address: Address) -> Option<u32> {
     (address.ip[0] == 1).then(|| u32::from(address.port) - 1)
 }
 
-/// What the controller decided.
+/// Nodes that are ready.
 pub(crate) struct Cluster {
     pub workers: Vec<Worker>,
-    pub app: AppId,
-    pub control: Control,
     /// What the nodes did meanwhile that the executor must know.
     pub outputs: Vec<(u32, Output)>,
 }
 
 /// Starts all nodes, and lets them run until the run begins.
-pub(crate) fn start(input: &Input<'_>) -> Result<Cluster, SimulateError> {
-    let nodes = input.topology.nodes().count();
-    if nodes > NODES_MAX {
-        return Err(SimulateError::Nodes {
-            topology: input.topology.name.clone(),
-            nodes,
-            max: NODES_MAX,
-        });
-    }
-    let begin = Timestamp(BEGIN.0 - BOOT.0);
-    let mut control = Control::new(CLUSTER, input.topology.clone());
-    let refused = |source: CommandError| SimulateError::Plan {
-        app: input.app.name.clone(),
-        source: Box::new(source),
+pub(crate) fn start(input: &Input<'_>, control: &Control) -> Cluster {
+    let worker = |place: NodeRef<'_>| {
+        let incarnation = control.members.get(&place.id).map_or(0, |m| m.incarnation);
+        worker(place.id, incarnation, place.node.kind)
     };
-    let mut workers = Vec::new();
-    for place in input.topology.nodes() {
-        let join = Command::Join {
-            hello: NodeHello {
-                name: place.node.name.clone(),
-                address: node_address(place.id.0),
-                process: u64::from(place.id.0) + 1,
-                formats: Formats::PROGRAM,
-                ..NodeHello::default()
-            },
-            at: begin,
-        };
-        let Applied::Joined(welcome) = control.apply(&join).map_err(refused)? else {
-            unreachable!("a node that joins is welcomed");
-        };
-        workers.push(worker(place.id, welcome.incarnation, place.node.kind));
-    }
-    let deployed = control.apply(&deploy(input)).map_err(refused);
-    deployed?;
-    let app = *control.apps.keys().next().expect("it was deployed");
-    let plans = (0..nodes).map(|n| control.plan_for(NodeId::of_index(n)));
-    let plans: Vec<Arc<NodePlan>> = plans.map(Arc::new).collect();
+    let nodes: Vec<NodeRef<'_>> = input.topology.nodes().collect();
+    let plans = nodes.iter().map(|n| Arc::new(control.plan_for(n.id)));
+    let plans: Vec<Arc<NodePlan>> = plans.collect();
     let mut cluster = Cluster {
-        workers,
-        app,
-        control,
+        workers: nodes.into_iter().map(worker).collect(),
         outputs: Vec::new(),
     };
-    cluster.run(begin, &plans);
-    Ok(cluster)
+    cluster.run(Timestamp(BEGIN.0 - BOOT.0), &plans);
+    cluster
+}
+
+/// The application in memory: nothing is written to disk.
+pub(crate) fn in_memory(app: &Application) -> Application {
+    let mut app = app.clone();
+    for service in &mut app.spec.services {
+        service.durability = Some(Durability::Memory);
+    }
+    app
 }
 
 fn worker(node: NodeId, incarnation: u32, kind: NodeKind) -> Worker {
@@ -109,28 +75,6 @@ fn worker(node: NodeId, incarnation: u32, kind: NodeKind) -> Worker {
         slowed: false,
         emulated: None,
     })
-}
-
-/// The application where the placement says, in memory.
-fn deploy(input: &Input<'_>) -> Command {
-    let mut app = input.app.clone();
-    for service in &mut app.spec.services {
-        service.durability = Some(Durability::Memory);
-    }
-    let placed = |d: &e3_placement::Decision| Placed {
-        key: d.key,
-        node: d.node,
-        why: "as simulated".into(),
-    };
-    Command::Deploy {
-        modules: vec![String::new(); app.spec.services.len()],
-        assets: BTreeMap::new(),
-        profiles: BTreeMap::new(),
-        overcommit: true,
-        restored: None,
-        placed: input.placement.decisions.iter().map(placed).collect(),
-        app: Box::new(app),
-    }
 }
 
 impl Cluster {
@@ -153,7 +97,7 @@ impl Cluster {
                     match output {
                         Output::Send { to, bytes } => {
                             if let Some(to) = node_of(to) {
-                                wire.push_back((to, node_address(node), bytes));
+                                wire.push_back((to, node_address(NodeId(node)), bytes));
                             }
                         }
                         other => self.outputs.push((node, other)),

@@ -12,9 +12,12 @@ mod requests;
 mod stub;
 
 use e3_control::CommandError;
+use e3_model::orchestrator::OrchestratorSettings;
 use e3_perfsim::{
     Effort, Input, ModelError, NoController, Report, Run, Simulator, Sweep, sweep_with,
 };
+use e3_simcontrol::{ProductController, Setup};
+use limits::NODES_MAX;
 use nodes::Nodes;
 
 /// How closely the nodes are simulated.
@@ -57,24 +60,56 @@ pub enum SimulateError {
     },
 }
 
-/// A simulator of one load.
+/// A simulator of one load, and the product's controller for its run. Run it with [`NoController`] to have nothing
+/// move.
 pub fn simulator(
     fidelity: Fidelity,
     input: &Input<'_>,
     run: Run,
-) -> Result<Simulator, SimulateError> {
+    settings: OrchestratorSettings,
+) -> Result<(Simulator, ProductController), SimulateError> {
     let seed = run.seed;
     let simulator = Simulator::new(input, run)?;
-    match fidelity {
-        Fidelity::Fast => Ok(simulator),
-        Fidelity::Full if !input.options.faults.is_empty() => Err(SimulateError::Faults),
-        Fidelity::Full => Ok(simulator.with_plane(Box::new(Nodes::new(input, seed)?))),
+    let refused = |source: CommandError| SimulateError::Plan {
+        app: input.app.name.clone(),
+        source: Box::new(source),
+    };
+    let setup = Setup {
+        app: input.app,
+        profiles: input.profiles,
+        topology: input.topology,
+        placement: input.placement,
+        settings,
+    };
+    if fidelity == Fidelity::Fast {
+        let controller = ProductController::new(&setup).map_err(refused)?;
+        return Ok((simulator, controller));
     }
+    if !input.options.faults.is_empty() {
+        return Err(SimulateError::Faults);
+    }
+    let nodes = input.topology.nodes_count();
+    if nodes > NODES_MAX {
+        return Err(SimulateError::Nodes {
+            topology: input.topology.name.clone(),
+            nodes,
+            max: NODES_MAX,
+        });
+    }
+    let app = &boot::in_memory(input.app);
+    let (controller, exchange) =
+        ProductController::with_nodes(&Setup { app, ..setup }).map_err(refused)?;
+    let nodes = Nodes::new(input, seed, &controller, exchange);
+    Ok((simulator.with_plane(Box::new(nodes)), controller))
 }
 
 /// Runs one load on a cluster in which nothing moves.
 pub fn simulate(fidelity: Fidelity, input: &Input<'_>, run: Run) -> Result<Report, SimulateError> {
-    Ok(simulator(fidelity, input, run)?.run(&mut NoController))
+    if fidelity == Fidelity::Fast {
+        return Ok(Simulator::new(input, run)?.run(&mut NoController));
+    }
+    let (simulator, _) = simulator(fidelity, input, run, OrchestratorSettings::default())?;
+    Ok(simulator.run(&mut NoController))
 }
 
 /// Runs at many rates and finds the knee.

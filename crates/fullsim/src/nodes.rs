@@ -5,16 +5,18 @@
 //! a datagram of its own. Everything else that a worker does takes no time: the profiles' service times
 //! contain receiving and sending.
 
-use crate::SimulateError;
-use crate::boot::{self, BEGIN, client_address, node_address, node_of};
+use crate::boot::{self, BEGIN, client_address, node_of};
 use crate::requests::Requests;
 use crate::stub::{self, Stub};
 use e3_collections::State;
 use e3_dataplane::{Output, Worker};
 use e3_invocation::{Completion, Invocation, Outcome};
-use e3_model::{Address, Format, Formats, Nanos, ServiceId, ShardKey, Slot, Timestamp};
+use e3_model::plan::{AppPlan, ShardPlan};
+use e3_model::{
+    Address, AppId, Format, Formats, Nanos, NodeId, ServiceId, ShardId, ShardKey, Slot, Timestamp,
+};
 use e3_perfsim::{Arrival, DataPlane, Input, NodeAction};
-use e3_random::Random;
+use e3_simcontrol::{ProductController, SharedExchange, node_address};
 use e3_wire::client::ClientFrame;
 use e3_wire::datagram::{HEADER_LEN, Kind, open, seal};
 use e3_wire::entry::{Outcome as Answered, Replicated};
@@ -22,6 +24,7 @@ use e3_wire::frame::{Ends, Frame};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// A number in a table whose places are used again.
 #[derive(Debug)]
@@ -83,12 +86,18 @@ pub(crate) struct Nodes {
     /// The cluster's.
     format: Format,
     requests: Requests,
+    app: AppId,
+    ingress_service: ServiceId,
     /// By shard of the ingress service: the node of its primary.
     ingress: Vec<u32>,
+    exchange: SharedExchange,
+    /// Plans that nodes have taken from it.
+    plans: u64,
     /// Datagrams on their way, with the addresses that they come from.
     datagrams: Numbered<(Address, Vec<u8>)>,
     work: Numbered<Work>,
-    random: Random,
+    /// Of what stubs draw.
+    seed: u64,
 }
 
 fn time(now: u64) -> Timestamp {
@@ -96,23 +105,19 @@ fn time(now: u64) -> Timestamp {
 }
 
 impl Nodes {
-    /// A cluster that is ready.
-    pub fn new(input: &Input<'_>, seed: u64) -> Result<Nodes, SimulateError> {
-        let cluster = boot::start(input)?;
-        let app = &cluster.control.apps[&cluster.app];
-        let (ingress, service) = input
+    /// A cluster that is ready, with the plan of a controller.
+    pub fn new(
+        input: &Input<'_>,
+        seed: u64,
+        controller: &ProductController,
+        exchange: SharedExchange,
+    ) -> Nodes {
+        let control = controller.control();
+        let cluster = boot::start(input, control);
+        let (ingress_service, _) = input
             .app
             .service_named(&input.app.spec.ingress)
             .expect("checked when parsed");
-        let primary = |shard| {
-            let key = ShardKey {
-                app: cluster.app,
-                service: ingress,
-                shard: e3_model::ShardId(shard),
-            };
-            app.shard(key).map_or(0, |plan| plan.primary.0)
-        };
-        let ingress = (0..service.shards).map(primary).collect();
         let services = 0..input.app.spec.services.len();
         let stubs = services.map(|s| Stub::new(input, ServiceId(s as u16)));
         let node = |worker| Node {
@@ -123,20 +128,31 @@ impl Nodes {
         let mut nodes = Nodes {
             stubs: stubs.collect(),
             answered_by: input.options.answered_by,
-            format: cluster.control.format,
-            requests: Requests::new(cluster.app, input.request_bytes),
-            ingress,
+            format: control.format,
+            requests: Requests::new(controller.app(), input.request_bytes),
+            app: controller.app(),
+            ingress_service,
+            ingress: Vec::new(),
+            exchange,
+            plans: 0,
             nodes: cluster.workers.into_iter().map(node).collect(),
             datagrams: Numbered::new(),
             work: Numbered::new(),
-            // Another one than the simulator's.
-            random: Random::new(seed ^ 0x00f1_de11),
+            seed,
         };
+        nodes.find_ingress(&control.apps[&controller.app()].plan);
         let mut actions = Vec::new();
         for (node, output) in cluster.outputs {
             nodes.on_output(BEGIN, node, output, &mut actions);
         }
-        Ok(nodes)
+        nodes
+    }
+
+    /// Clients send to the primaries of the ingress service.
+    fn find_ingress(&mut self, plan: &AppPlan) {
+        let is_ingress = |shard: &&ShardPlan| shard.service == self.ingress_service;
+        let shards = plan.shards.iter().filter(is_ingress);
+        self.ingress = shards.map(|shard| shard.primary.0).collect();
     }
 
     /// The driver's loop on a node: one tick, all outputs, one timer.
@@ -178,7 +194,7 @@ impl Nodes {
                     from: id,
                     to,
                     bytes: bytes.len() as u32,
-                    token: self.datagrams.add((node_address(id), bytes)),
+                    token: self.datagrams.add((node_address(NodeId(id)), bytes)),
                 }),
                 None => self.on_client(id, &bytes, actions),
             },
@@ -261,10 +277,8 @@ impl Nodes {
         };
         let (mut runs, mut rest) = (Vec::new(), datagram(None));
         while let Ok(frame) = Frame::decode(&mut reader) {
-            if let Frame::Data { link, body, .. } = &frame
-                && let Ends::Replication { service, shard, .. } = link.ends
-                && let Ok(Replicated::Entry(entry)) = Replicated::decode(body)
-            {
+            let replicated = replicated(&frame);
+            if let Some((service, shard, Replicated::Entry(entry))) = replicated {
                 let mut bytes = datagram(Some(&frame));
                 seal(self.format, &mut bytes);
                 runs.push(NodeAction::Run {
@@ -276,6 +290,10 @@ impl Nodes {
                     token: self.work.add(Work::Entry { from, bytes }),
                 });
             } else {
+                if let Some((_, _, Replicated::SnapshotState { piece, .. })) = replicated {
+                    let bytes = piece.len() as u32;
+                    runs.push(NodeAction::Copied { bytes });
+                }
                 frame.encode(&mut rest);
             }
         }
@@ -297,10 +315,12 @@ impl Nodes {
             return;
         };
         let stub = &self.stubs[usize::from(key.service.0)];
-        let mut effects = stub.handle(&invocation, &mut state.borrow_mut(), &mut self.random);
-        let seq = invocation.id.request.seq;
+        let mut effects = stub.handle(&invocation, &mut state.borrow_mut(), self.seed);
         let answers = self.answered_by == Some(key.service);
-        if self.requests.on_run(seq, effects.outputs.len(), answers) {
+        if self
+            .requests
+            .on_run(invocation.id, effects.outputs.len(), answers)
+        {
             effects.reply = Some(stub::answer(&invocation));
         }
         let done = Completion {
@@ -310,6 +330,17 @@ impl Nodes {
         };
         node.worker.handle_completion(time(now), key, done);
     }
+}
+
+/// What a primary sends to a replica of its shard.
+fn replicated(frame: &Frame<'_>) -> Option<(ServiceId, ShardId, Replicated)> {
+    let Frame::Data { link, body, .. } = frame else {
+        return None;
+    };
+    let Ends::Replication { service, shard, .. } = link.ends else {
+        return None;
+    };
+    Some((service, shard, Replicated::decode(body).ok()?))
 }
 
 impl DataPlane for Nodes {
@@ -358,5 +389,25 @@ impl DataPlane for Nodes {
         }
         at.wake_at = Timestamp::MAX;
         self.turn(now, node, actions);
+    }
+
+    fn waiting(&self, node: u32) -> u32 {
+        self.nodes[node as usize].worker.queue_len()
+    }
+
+    fn on_controlled(&mut self, now: u64, actions: &mut Vec<NodeAction>) {
+        let plans = self.exchange.borrow_mut().take_plans();
+        for (node, mut plan) in plans {
+            self.plans += 1;
+            plan.revision = self.plans;
+            if let Some(app) = plan.apps.iter().find(|app| app.id == self.app) {
+                self.find_ingress(app);
+            }
+            let worker = &mut self.nodes[node.index()].worker;
+            worker.handle_plan(time(now), Arc::new(plan));
+            self.turn(now, node.0, actions);
+        }
+        let events = self.nodes.iter().flat_map(|node| node.worker.events());
+        self.exchange.borrow_mut().report(events.collect());
     }
 }

@@ -2,21 +2,24 @@
 
 use crate::limits::DEADLINE;
 use e3_model::limits::SLOTS;
-use e3_model::{AppId, Format, RequestId, Slot, Timestamp, TraceContext};
+use e3_model::{AppId, Format, MessageId, RequestId, Slot, Timestamp, TraceContext};
 use e3_wire::client::{ClientFrame, Request};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The one client.
 const CLIENT: u64 = 1;
 
 /// A request without an outcome, or with messages in flight.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Open {
     /// Its number in the simulator; none once it is answered.
     request: Option<u32>,
     /// Messages that no handler has run.
     messages: u32,
-    is_answered: bool,
+    /// Those that a handler has run. It may run one again where its service moves to.
+    run: BTreeSet<MessageId>,
+    /// The message whose handler answers.
+    answered_by: Option<MessageId>,
 }
 
 /// All requests.
@@ -47,7 +50,8 @@ impl Requests {
         let open = Open {
             request: Some(request),
             messages: 1,
-            is_answered: false,
+            run: BTreeSet::new(),
+            answered_by: None,
         };
         self.open.insert(self.last, open);
         let oldest = self
@@ -78,13 +82,19 @@ impl Requests {
 
     /// A handler has run a message and sends so many. Whether it must answer the client: it is the last
     /// message, or `answers` says so and nothing answered before.
-    pub fn on_run(&mut self, seq: u64, outputs: usize, answers: bool) -> bool {
+    pub fn on_run(&mut self, id: MessageId, outputs: usize, answers: bool) -> bool {
+        let seq = id.request.seq;
         let Some(open) = self.open.get_mut(&seq) else {
             return false;
         };
+        if !open.run.insert(id) {
+            return open.answered_by == Some(id);
+        }
         open.messages = open.messages.saturating_sub(1) + outputs as u32;
-        let must = !open.is_answered && (answers || open.messages == 0);
-        open.is_answered |= must;
+        let must = open.answered_by.is_none() && (answers || open.messages == 0);
+        if must {
+            open.answered_by = Some(id);
+        }
         self.forget(seq);
         must
     }
@@ -137,9 +147,24 @@ mod tests {
     fn the_last_run_answers_unless_a_service_does_before() {
         let mut requests = Requests::new(AppId(1), 10);
         requests.submit(Timestamp(1), 7, 0);
-        assert!(!requests.on_run(1, 2, false), "two messages are left");
-        assert!(requests.on_run(1, 0, true));
-        assert!(!requests.on_run(1, 0, false), "it is answered");
+        let message = |index| MessageId {
+            index,
+            ..MessageId::ingress(RequestId { client: 1, seq: 1 })
+        };
+        assert!(
+            !requests.on_run(message(0), 2, false),
+            "two messages are left"
+        );
+        assert!(
+            !requests.on_run(message(0), 2, false),
+            "they are the same two"
+        );
+        assert!(requests.on_run(message(1), 0, true));
+        assert!(
+            requests.on_run(message(1), 0, true),
+            "the answer may be lost"
+        );
+        assert!(!requests.on_run(message(2), 0, false), "it is answered");
         assert_eq!(requests.number(1), Some(7));
         assert_eq!(requests.on_outcome(1), Some(7));
         assert_eq!(requests.on_outcome(1), None);

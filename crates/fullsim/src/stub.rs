@@ -4,10 +4,11 @@ use crate::limits::WRITE_BYTES_MAX;
 use e3_collections::limits::EXPIRED_LEN_MAX;
 use e3_collections::{State, Txn, WriteBatch};
 use e3_invocation::{Effects, Invocation, Output, Reply};
-use e3_model::ServiceId;
 use e3_model::application::CollectionKind;
+use e3_model::{MessageId, ServiceId};
 use e3_perfsim::Input;
 use e3_random::Random;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Messages that a handled message puts on a channel, on average.
 #[derive(Clone, Copy, Debug)]
@@ -61,13 +62,9 @@ impl Stub {
         }
     }
 
-    /// Runs it. It sends no answer yet.
-    pub fn handle(
-        &self,
-        invocation: &Invocation,
-        state: &mut State,
-        random: &mut Random,
-    ) -> Effects {
+    /// Runs it. It sends no answer yet. What it sends follows from `seed` and the message.
+    pub fn handle(&self, invocation: &Invocation, state: &mut State, seed: u64) -> Effects {
+        let mut random = random(seed, &invocation.id);
         let mut outputs = Vec::new();
         for (at, channel) in self.channels.iter().enumerate() {
             let more = channel.part > 0.0 && random.unit() < channel.part;
@@ -107,6 +104,12 @@ impl Stub {
         made.expect("made against this state");
         writes
     }
+}
+
+fn random(seed: u64, id: &MessageId) -> Random {
+    let mut hasher = DefaultHasher::new();
+    (seed, id).hash(&mut hasher);
+    Random::new(hasher.finish())
 }
 
 /// The answer of the run that ends a request.

@@ -3,7 +3,8 @@
 //! The state of a shard is copied in parts over ports and PCIe like other messages, at most as fast as
 //! the product does (`copy_mb_per_s`, a guess), while the shard serves. A primary that has the state serves
 //! `cut_over_ms` after it was chosen, another one when its instance has started, after
-//! `instance_start_ms`.
+//! `instance_start_ms`. In the full fidelity the data plane does all this itself, and only where replicas are
+//! is noted here.
 
 use crate::arena::{Message, NONE, What};
 use crate::control::{Action, Controller, Heartbeat, InstanceCount, Outcome};
@@ -62,6 +63,10 @@ impl Simulator {
     }
 
     fn begin_copy(&mut self, number: u32, shard: u32, to: u32) {
+        self.totals.copies += 1;
+        if self.plane.is_some() {
+            return;
+        }
         let service = self.model.service_of(shard);
         let start = self.now + ms(self.model.options.guesses.instance_start_ms);
         let copy = Copy {
@@ -72,7 +77,6 @@ impl Simulator {
             next_at: start,
         };
         self.moves.copies.insert(number, copy);
-        self.totals.copies += 1;
         self.schedule(start, Kind::Chunk, number);
     }
 
@@ -121,6 +125,9 @@ impl Simulator {
 
     /// The primary of a shard handles nothing more.
     fn stop(&mut self, shard: u32) {
+        if self.plane.is_some() {
+            return;
+        }
         let primary = self.model.shards[shard as usize].primary;
         self.moves.is_active = true;
         self.moves.parked.entry(shard).or_default().resumes_at = None;
@@ -156,7 +163,7 @@ impl Simulator {
 
     fn serve(&mut self, shard: u32, primary: u32, is_prepared: bool, backups: &[NodeId]) {
         let before = self.model.shards[shard as usize].primary.node;
-        self.moves.is_active = true;
+        self.moves.is_active = self.plane.is_none();
         self.moves.stopping.remove(&shard);
         self.model.set_replicas(shard, primary, backups, self.now);
         for node in backups.iter().map(|n| n.0).chain([primary]) {
@@ -175,6 +182,9 @@ impl Simulator {
         self.threads.note_moved(&self.model);
         if let Some(count) = self.moves.counts.get_mut(shard as usize) {
             *count = (0, 0);
+        }
+        if self.plane.is_some() {
+            return;
         }
         let guesses = &self.model.options.guesses;
         let resumes_at = self.now
@@ -278,10 +288,14 @@ impl Simulator {
                 let work = beat.work[n] - last.work.get(n).copied().unwrap_or(0);
                 let (tx, rx) = beat.ports[n];
                 let (tx_before, rx_before) = last.ports.get(n).copied().unwrap_or((0, 0));
+                let waiting = match &self.plane {
+                    Some(plane) => plane.waiting(n as u32),
+                    None => self.threads.waiting(n),
+                };
                 Heartbeat {
                     node: NodeId::of_index(n),
                     process: self.outages.failures(n),
-                    waiting: self.threads.waiting(n) + self.paths.held(n),
+                    waiting: waiting + self.paths.held(n),
                     busy_cores: (work as f64 / span).min(self.model.nodes[n].core_count.into()),
                     port_utilisation: (tx - tx_before).max(rx - rx_before) as f64 / span,
                     port_busy_ns: tx + rx,
@@ -291,6 +305,7 @@ impl Simulator {
         let counts = self.instance_counts();
         let actions = controller.on_heartbeats(Nanos(now), &beats, &counts);
         self.act(actions);
+        self.plane(|plane, actions| plane.on_controlled(now, actions));
     }
 
     fn instance_counts(&self) -> Vec<InstanceCount> {

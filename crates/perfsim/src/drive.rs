@@ -92,6 +92,7 @@ impl Simulator {
                 self.close(request);
             }
             NodeAction::Wake { node, at } => self.schedule(at.max(self.now), Kind::Wake, node),
+            NodeAction::Copied { bytes } => self.totals.copied_bytes += u64::from(bytes),
         }
     }
 

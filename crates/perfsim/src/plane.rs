@@ -64,6 +64,11 @@ pub enum NodeAction {
         /// Time in nanoseconds.
         at: u64,
     },
+    /// Has sent a part of a shard's state to a new replica.
+    Copied {
+        /// Bytes.
+        bytes: u32,
+    },
 }
 
 /// What nodes do with what they get. Times are in nanoseconds since the run began.
@@ -78,4 +83,8 @@ pub trait DataPlane {
     fn on_done(&mut self, now: u64, node: u32, token: u32, actions: &mut Vec<NodeAction>);
     /// A time that [`NodeAction::Wake`] gave has come.
     fn on_wake(&mut self, now: u64, node: u32, actions: &mut Vec<NodeAction>);
+    /// Messages that wait at a node to be handled.
+    fn waiting(&self, node: u32) -> u32;
+    /// The controller has heard the nodes' heartbeats, and may have changed the plan.
+    fn on_controlled(&mut self, now: u64, actions: &mut Vec<NodeAction>);
 }

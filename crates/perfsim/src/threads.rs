@@ -216,6 +216,7 @@ impl Threads {
             + self.cores.len() * size_of::<Awake>()
             + self.nodes.len() * size_of::<OfNode>()
             + self.factor.len() * size_of::<f32>()
+            + self.turns.len() * size_of::<Turn>()
     }
 }
 
@@ -282,7 +283,9 @@ impl Simulator {
     fn pinned(&self, message: &Message) -> u32 {
         let shard = &self.model.shards[message.shard as usize];
         if message.what == What::Work {
-            return shard.primary.thread;
+            // In the full fidelity it may have just moved away.
+            let is_here = shard.primary.node == message.to;
+            return if is_here { shard.primary.thread } else { NONE };
         }
         let first = shard.first_backup as usize;
         let backups = &self.model.backups[first..first + usize::from(shard.backups)];

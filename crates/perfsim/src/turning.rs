@@ -20,11 +20,11 @@ impl Simulator {
 
     /// A thread has run a message; false if there are no turns.
     pub(crate) fn on_turn_done(&mut self, at: usize, id: u32) -> bool {
-        let (now, length_max) = (self.now, self.model.turn_max_ns());
+        let now = self.now;
         let Some(turn) = self.threads.turns.get_mut(at) else {
             return false;
         };
-        if !turn.on_done(id, now, length_max) {
+        if !turn.on_done(id, now, self.model.turn_max_ns()) {
             for id in turn.end() {
                 self.handled(id);
             }

@@ -2,7 +2,11 @@
 //! failure detection and orchestrator that the controller program runs. Heartbeats and reports of the
 //! simulated nodes go in, at the product's intervals; what the plan says then is carried out in the
 //! simulator. Design: docs/design/026.
+//!
+//! In the full fidelity the nodes run the product's data plane: they get plans and report events, as in
+//! the product, by an [`Exchange`].
 
+mod exchange;
 mod follow;
 
 use e3_control::{
@@ -14,18 +18,20 @@ use e3_model::orchestrator::{OrchestratorMode, OrchestratorSettings};
 use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::timing::{HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT};
 use e3_model::{
-    AppId, Application, Format, Formats, Nanos, NodeId, Profile, ShardKey, Timestamp, Topology,
+    Address, AppId, Application, Format, Formats, Nanos, NodeId, Profile, ShardKey, Timestamp,
+    Topology,
 };
 use e3_perfsim::{Action, Controller, Heartbeat, InstanceCount, Outcome};
 use e3_placement::Placement;
+pub use exchange::{Exchange, SharedExchange};
 use follow::Followed;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// When a run begins, in the controller's time.
-const START: Timestamp = Timestamp(1_000_000_000);
+pub const START: Timestamp = Timestamp(10_000_000_000);
 /// Number of the simulated cluster.
-const CLUSTER: u64 = 1;
+pub const CLUSTER: u64 = 1;
 /// Between two reports of a node.
 pub const REPORT_INTERVAL: Nanos = Nanos::from_secs(1);
 /// Events that are kept.
@@ -74,6 +80,8 @@ pub struct ProductController {
     orchestrator: Orchestrator,
     app: AppId,
     followed: Followed,
+    /// None if the simulator moves shards as its model says.
+    exchange: Option<SharedExchange>,
     now: Timestamp,
     reported_at: Timestamp,
     events: Vec<Event>,
@@ -84,6 +92,26 @@ impl ProductController {
     /// A controller of a cluster whose nodes have joined and on which the application runs. An error is
     /// why the application cannot be deployed so.
     pub fn new(setup: &Setup<'_>) -> Result<ProductController, CommandError> {
+        let mut controller = ProductController::build(setup, None)?;
+        controller.settle();
+        controller.begin();
+        Ok(controller)
+    }
+
+    /// The same for nodes that run the product's data plane.
+    pub fn with_nodes(
+        setup: &Setup<'_>,
+    ) -> Result<(ProductController, SharedExchange), CommandError> {
+        let exchange = SharedExchange::default();
+        let mut controller = ProductController::build(setup, Some(exchange.clone()))?;
+        controller.begin();
+        Ok((controller, exchange))
+    }
+
+    fn build(
+        setup: &Setup<'_>,
+        exchange: Option<SharedExchange>,
+    ) -> Result<ProductController, CommandError> {
         let mut control = Control::new(CLUSTER, setup.topology.clone());
         control.format = Format::NEWEST;
         control.apply(&Command::SetOrchestrator {
@@ -120,21 +148,29 @@ impl ProductController {
         for (node, member) in control.members.iter() {
             membership.on_heartbeat(START, *node, member.incarnation);
         }
-        let mut controller = ProductController {
+        Ok(ProductController {
             followed: Followed::new(&control.apps[&app].plan),
             membership,
             orchestrator: Orchestrator::new(&control),
             app,
+            exchange,
             now: START,
             reported_at: START,
             events: Vec::new(),
             events_seen: 0,
             control,
-        };
-        controller.settle();
-        controller.events.clear();
-        controller.events_seen = controller.control.events.last();
-        Ok(controller)
+        })
+    }
+
+    /// What was before the run is not in its summary.
+    fn begin(&mut self) {
+        self.events.clear();
+        self.events_seen = self.control.events.last();
+    }
+
+    /// The application.
+    pub fn app(&self) -> AppId {
+        self.app
     }
 
     /// What it did.
@@ -151,7 +187,7 @@ impl ProductController {
         }
     }
 
-    /// The state machine, for tests.
+    /// The state machine.
     pub fn control(&self) -> &Control {
         &self.control
     }
@@ -175,9 +211,10 @@ impl ProductController {
         });
     }
 
-    /// Confirms what nodes confirm without delay: that copies leave, and that a shard has state.
+    /// Confirms what nodes confirm without delay: that copies leave, and that a shard has state. Nodes of
+    /// the product do so themselves.
     fn settle(&mut self) {
-        loop {
+        while self.exchange.is_none() {
             let app = &self.control.apps[&self.app];
             let confirmed = app.plan.shards.iter().find_map(|shard| {
                 let key = app.plan.key(shard);
@@ -209,6 +246,9 @@ impl ProductController {
             return Vec::new();
         }
         self.settle();
+        if let Some(exchange) = &self.exchange {
+            exchange.borrow_mut().post_plans(&self.control);
+        }
         let app = &self.control.apps[&self.app];
         self.followed.version = self.control.version;
         self.followed.actions(app, |node| self.control.is_up(node))
@@ -236,6 +276,12 @@ impl ProductController {
             }
         }
         self.control.members.get(&node).map(|m| m.incarnation)
+    }
+
+    /// What nodes of the product have reported since the last call.
+    fn reported(&self) -> Vec<NodeEvent> {
+        let exchange = self.exchange.as_ref();
+        exchange.map_or_else(Vec::new, |e| e.borrow_mut().take_events())
     }
 
     fn report(&mut self, now: Timestamp, beats: &[(Heartbeat, u32)], counts: &[InstanceCount]) {
@@ -278,6 +324,9 @@ impl Controller for ProductController {
     ) -> Vec<Action> {
         let now = START + now;
         self.now = now;
+        for event in self.reported() {
+            self.event(event);
+        }
         let mut heard = Vec::new();
         for beat in beats {
             let Some(incarnation) = self.hear(now, beat) else {
@@ -328,10 +377,21 @@ impl Controller for ProductController {
     }
 }
 
+/// Address of a simulated node.
+pub fn node_address(node: NodeId) -> Address {
+    let mut ip = [0; 16];
+    ip[0] = 1;
+    Address {
+        ip,
+        port: node.0 as u16 + 1,
+    }
+}
+
 /// What a node's process says when it joins. `failures` counts the processes before it.
 fn hello(name: &str, node: NodeId, failures: u32) -> NodeHello {
     NodeHello {
         name: name.to_string(),
+        address: node_address(node),
         process: process(node, failures),
         formats: Formats::PROGRAM,
         ..NodeHello::default()

@@ -16,13 +16,13 @@ use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output};
 use crate::ui::values::duration;
 use clap::{Args, ValueEnum};
-use e3_fullsim::{SimulateError, simulator, sweep};
+use e3_fullsim::{SimulateError, simulate, simulator, sweep};
 use e3_hardware::service_time::ServiceTimeError;
 use e3_model::document::check_fit;
 use e3_model::{Application, Nanos, Profile, Topology};
-use e3_perfsim::{Input, Load, ModelError, NoController, Options, Report, Run, Simulator, Sweep};
+use e3_perfsim::{Input, Load, ModelError, Options, Report, Run, Sweep};
 use e3_placement::{Cluster, Placement, Request};
-use e3_simcontrol::{ProductController, Setup, Summary};
+use e3_simcontrol::Summary;
 use range::{Range, Uncertain};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -244,23 +244,17 @@ impl Subject {
     /// Runs it, with the product's controller if something can move.
     fn simulate(
         &self,
-        simulator: Simulator,
+        fidelity: Fidelity,
+        input: &Input<'_>,
+        run: Run,
         orchestrate: Orchestrate,
     ) -> Result<(Report, Option<Summary>), Failure> {
         if orchestrate == Orchestrate::Off && self.options.faults.is_empty() {
-            return Ok((simulator.run(&mut NoController), None));
+            let report = simulate(fidelity.into(), input, run);
+            return Ok((report.map_err(|e| not_simulated(&e))?, None));
         }
-        let mut controller = ProductController::new(&Setup {
-            app: &self.app,
-            profiles: &self.profiles,
-            topology: &self.topology,
-            placement: &self.placement,
-            settings: orchestrate.settings(),
-        })
-        .map_err(|e| {
-            let message = format!("the controller does not take this placement: {e}");
-            Failure::new(Exit::Check, message).hint("choose another --placer or --topology")
-        })?;
+        let simulator = simulator(fidelity.into(), input, run, orchestrate.settings());
+        let (simulator, mut controller) = simulator.map_err(|e| not_simulated(&e))?;
         let report = simulator.run(&mut controller);
         Ok((report, Some(controller.summary())))
     }
@@ -291,10 +285,6 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
             duration: None,
         },
     };
-    if args.fidelity == Fidelity::Full && args.changes.orchestrator != Orchestrate::Off {
-        let message = "the full fidelity has no orchestrator in its loop";
-        return Err(Failure::new(Exit::Input, message).hint("use --fidelity fast"));
-    }
     let subject = Subject::read(args, settings)?;
     let nanos = |d: Duration| Nanos(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
     let length = nanos(
@@ -331,9 +321,8 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
         .range
         .then(|| range::of_runs(&subject, args.fidelity, &run, &args.changes));
     let range = range.transpose()?;
-    let simulator = simulator(args.fidelity.into(), &subject.input(), run);
-    let simulator = simulator.map_err(|e| not_simulated(&e))?;
-    let (report, controller) = subject.simulate(simulator, args.changes.orchestrator)?;
+    let (fidelity, orchestrate) = (args.fidelity, args.changes.orchestrator);
+    let (report, controller) = subject.simulate(fidelity, &subject.input(), run, orchestrate)?;
     if let Some(path) = &args.trace {
         files::trace(path, &subject.app, &subject.topology, &report)?;
     }
@@ -359,6 +348,9 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
 fn not_simulated(error: &SimulateError) -> Failure {
     match error {
         SimulateError::Model(error) => refused(error),
+        SimulateError::Plan { .. } => {
+            Failure::new(Exit::Check, error).hint("choose another --placer or --topology")
+        }
         error => Failure::new(Exit::Input, error),
     }
 }

@@ -6,7 +6,7 @@ use super::switches::Changes;
 use super::{Fidelity, Subject, not_simulated};
 use crate::documents::flows;
 use crate::ui::failure::Failure;
-use e3_fullsim::{simulator, sweep};
+use e3_fullsim::sweep;
 use e3_hardware::service_time::ServiceTime;
 use e3_model::{Application, NodeKind, Profile};
 use e3_perfsim::{Input, Options, Report, Run};
@@ -110,9 +110,7 @@ pub fn of_runs(
     changes: &Changes,
 ) -> Result<Range, Failure> {
     range(subject, |input| {
-        let simulator = simulator(fidelity.into(), &input, run.clone());
-        let simulator = simulator.map_err(|e| not_simulated(&e))?;
-        let (report, _) = subject.simulate(simulator, changes.orchestrator)?;
+        let (report, _) = subject.simulate(fidelity, &input, run.clone(), changes.orchestrator)?;
         Ok(Headline::of(&report))
     })
 }

@@ -73,18 +73,35 @@ pub struct Loads<'a> {
     /// Processor time of each node per second when nothing is sent.
     idle: BTreeMap<String, f64>,
     seed: u64,
+    _slack: NoTimerSlack,
+}
+
+/// Has this thread wake up when it is due, not up to 50 us later, as long as this lives.
+struct NoTimerSlack(Option<NonZeroU64>);
+
+impl NoTimerSlack {
+    fn new() -> NoTimerSlack {
+        let before = rustix::thread::current_timer_slack();
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        NoTimerSlack(before.ok().and_then(NonZeroU64::new))
+    }
+}
+
+impl Drop for NoTimerSlack {
+    fn drop(&mut self) {
+        let _ = rustix::thread::set_current_timer_slack(self.0);
+    }
 }
 
 impl<'a> Loads<'a> {
     /// Measures for so long what the nodes take when nothing is sent.
     pub fn new(cluster: &'a DemoCluster, nodes: Vec<String>, idle: Duration, seed: u64) -> Self {
-        // Requests leave when they are due, not up to 50 us later.
-        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut loads = Loads {
             cluster,
             nodes,
             idle: BTreeMap::new(),
             seed,
+            _slack: NoTimerSlack::new(),
         };
         let (before, begin) = (loads.cpu(), Instant::now());
         std::thread::sleep(idle);
