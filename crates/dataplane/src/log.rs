@@ -27,7 +27,7 @@ pub(crate) struct Log {
     /// `now` of the last entry: never goes back.
     pub(crate) now: Timestamp,
     /// Of messages of requests before then the log may know nothing: it began empty, after another
-    /// primary that had one.
+    /// primary that had one, or has forgotten some of them.
     pub(crate) since: Timestamp,
     /// Outputs of entries up to this one are durable at their receivers.
     pub(crate) released: u64,
@@ -186,15 +186,17 @@ impl Log {
     }
 
     /// Forgets the messages of a stateless service with outputs that are not durable: their senders
-    /// still have them. Of a replay nobody else has the message: it is a dead letter again, some of whose
+    /// still have them. If one comes again and is not handled, because its deadline has passed, nobody
+    /// knows what its outputs have done. Of a replay nobody else has the message: it is a dead letter again, some of whose
     /// effects may have taken place.
-    pub(crate) fn forget_unsent(&mut self) {
+    pub(crate) fn forget_unsent(&mut self, now: Timestamp) {
         if deliberate::is(Fault::UnsentForHandled) {
             return;
         }
         for outgoing in self.outbox.iter_mut().filter(|o| o.open > 0) {
             let entry = &outgoing.entry;
             self.dedup.remove(entry.slot, &entry.id);
+            self.since = self.since.max(now);
             let replayed = entry.replays.filter(|letter| *letter != entry.id);
             if let Some((id, mut letter)) = replayed.zip(outgoing.letter.take()) {
                 letter.outcome = Outcome::Unknown;

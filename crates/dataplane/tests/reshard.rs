@@ -231,10 +231,8 @@ fn a_shard_does_not_stop_before_its_outputs_have_arrived() {
     assert!(events(&mut c).contains(&stopped));
 }
 
-#[test]
-fn what_a_stateless_shard_has_not_sent_for_good_is_handled_again() {
-    // The service whose number of shards changes is the stateless one.
-    let manifest = "apiVersion: e3.dev/v1alpha1
+/// The service whose number of shards changes is stateless.
+const STATELESS: &str = "apiVersion: e3.dev/v1alpha1
 kind: Application
 metadata: {name: chain}
 spec:
@@ -254,11 +252,19 @@ spec:
   channels:
     - {from: front, to: back}
 ";
+
+/// The stateless service is on node 1, the one behind it on node 0.
+fn stateless() -> Cluster {
+    Cluster::new(STATELESS, 3, |key| match key.service {
+        SERVICE => vec![1],
+        _ => vec![0],
+    })
+}
+
+#[test]
+fn what_a_stateless_shard_has_not_sent_for_good_is_handled_again() {
     for after in [1, 4] {
-        let mut c = Cluster::new(manifest, 3, |key| match key.service {
-            SERVICE => vec![1],
-            _ => vec![0],
-        });
+        let mut c = stateless();
         // Requests reach the service, and what it sends does not arrive.
         c.cut.extend([(1, 0)]);
         let requests = 20;
@@ -275,6 +281,28 @@ spec:
             assert_eq!(c.outcomes(seq).first(), Some(&Outcome::Done));
             assert_eq!(c.count(0, back, 1, seq), 1, "request {seq}, {after} shards");
         }
+    }
+}
+
+#[test]
+fn what_a_stateless_shard_may_have_handled_is_not_called_expired() {
+    for after in [1, 4] {
+        let mut c = stateless();
+        // What the service sends takes effect, and nobody tells it so.
+        c.cut.extend([(0, 1)]);
+        let deadline = c.now + Nanos::from_secs(2);
+        c.request(2, 1, 0, b"key", deadline);
+        c.pass(2_100);
+        let back = crate::common::shard(0, 0);
+        assert_eq!(c.count(0, back, 1, 1), 1);
+        switch(&mut c, after);
+        c.publish();
+        c.cut.clear();
+        c.pass(1_000);
+        let keys: Vec<ShardKey> = (0..after).map(|s| crate::common::shard(1, s)).collect();
+        let letters = keys.iter().flat_map(|key| c.read_letters(1, *key).letters);
+        let outcomes: Vec<Outcome> = letters.map(|(_, letter)| letter.outcome).collect();
+        assert_eq!(outcomes, [Outcome::Unknown], "{after} shards");
     }
 }
 

@@ -94,7 +94,9 @@ impl Worker {
         let service = plan.app.service(change.service);
         if !service.stateful {
             // It did not stop: such messages are handled again.
-            before.logs.iter_mut().for_each(Log::forget_unsent);
+            for log in &mut before.logs {
+                log.forget_unsent(self.world.now);
+            }
         }
         let is_on_disk = service.is_on_disk();
         if is_on_disk {
