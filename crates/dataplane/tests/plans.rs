@@ -2,8 +2,9 @@
 //! leaves alone.
 
 use crate::common::manifests::STATELESS;
-use crate::common::{Cluster, count_and_forward, key_of, shard};
+use crate::common::{APP, Cluster, count_and_forward, key_of, shard};
 use e3_invocation::{Completion, Invocation, Outcome as Run};
+use e3_model::backup::Restored;
 use e3_model::document::parse_application;
 use e3_model::plan::NodePlan;
 use e3_model::timing::LEASE;
@@ -247,6 +248,34 @@ fn a_stateless_shard_that_was_elsewhere_begins_empty() {
     c.request(0, 2, 0, b"k", deadline);
     c.pass(20);
     assert_eq!(c.outcomes(2), [Outcome::Done]);
+}
+
+#[test]
+fn a_stateless_shard_of_a_restored_application_does_not_know_what_was_handled_before() {
+    for is_restored in [false, true] {
+        let mut c = Cluster::new(STATELESS, 1, |_| vec![0]);
+        for shard in &mut c.plan.shards {
+            shard.view += 1;
+            (shard.incarnation, shard.era) = (shard.view, shard.view);
+        }
+        c.plan.restored = is_restored.then(|| Restored {
+            number: 2,
+            identity: APP,
+            shift: Nanos::from_secs(1),
+            at: c.now,
+            parts: Vec::new(),
+        });
+        c.publish();
+        let late = c.now - Nanos::from_millis(1);
+        c.request(0, 1, 0, b"k", late);
+        c.pass(20);
+        let outcome = if is_restored {
+            Outcome::Unknown
+        } else {
+            Outcome::Expired
+        };
+        assert_eq!(c.outcomes(1), [outcome], "restored: {is_restored}");
+    }
 }
 
 #[test]

@@ -210,8 +210,11 @@ impl Worker {
         let counts = self.past.remove(&key).unwrap_or_default();
         let mut replica = Replica::new(key, shard, counts, app.collections(key));
         replica.awaits_state = awaited.is_some();
-        let is_on_disk = app.service(key).is_on_disk();
-        if role == Role::Primary && shard.predecessor.is_some() {
+        let service = app.service(key);
+        let is_on_disk = service.is_on_disk();
+        // The shard of the application that was backed up is a predecessor too.
+        let is_restored = !service.stateful && app.plan.restored.is_some();
+        if role == Role::Primary && (shard.predecessor.is_some() || is_restored) {
             replica.shard.log.since = self.world.now;
         }
         // What waits for its state has nothing that could be found on disk.
