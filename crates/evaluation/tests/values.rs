@@ -3,6 +3,9 @@
 
 mod common;
 
+#[path = "../../simcontrol/tests/common/pair.rs"]
+mod pair;
+
 use common::Forwards;
 use e3_evaluation::{CLUSTERS, Cell, Outcome, Subject, Table, Timer, World, named};
 use e3_model::document::{parse_application, parse_profile, parse_topology};
@@ -257,41 +260,12 @@ fn power_is_the_simulator_s_at_each_load() {
     }
 }
 
-/// `heavy` overloads the SmartNIC that it shares with `light`; one move relieves it.
-const PAIR: &str = "\
-apiVersion: e3.dev/v1alpha1
-kind: Application
-metadata: {name: pair}
-spec:
-  objective: {latency: 50ms}
-  ingress: light
-  services:
-    - {name: light, module: m, shards: 2, resources: {cpu: 0.1, memory: 1Mi}}
-    - {name: heavy, module: m, stateful: true, shards: 2, replicas: 2, resources: {cpu: 0.1, memory: 8Mi},
-       collections: [{name: c, kind: hash-map}]}
-  channels:
-    - {from: light, to: heavy}
-";
-
 #[test]
 fn the_gain_of_the_orchestrator_is_on_over_off_with_the_product_s_settings() {
-    let profile = |name: &str, host_us: u32, nic_us: u32| {
-        let cost = |us| {
-            format!(
-                "{{serviceTime: [{{bytes: 512, time: {us}us}}], activePowerW: 20, activeCores: 12}}"
-            )
-        };
-        let text = format!(
-            "apiVersion: e3.dev/v1alpha1\nkind: Profile\nmetadata: {{name: {name}}}\nspec:\n  provenance: modelled\n  source: test\n  nodes:\n    host: {}\n    smartnic: {}\n",
-            cost(host_us),
-            cost(nic_us)
-        );
-        (name.to_string(), parse_profile("profile", &text).unwrap())
-    };
     let mut world = world();
-    world.profiles = [profile("light", 10, 10), profile("heavy", 100, 1_000)].into();
+    world.profiles = pair::profiles();
     world.subjects = vec![Subject {
-        app: parse_application("pair", PAIR).unwrap(),
+        app: parse_application("pair", pair::APP).unwrap(),
         visits: vec![1.0, 1.0],
         visits_range: (vec![1.0, 0.9], vec![1.0, 1.0]),
     }];

@@ -1,6 +1,9 @@
 //! The product's controller moves services and fails over in simulated clusters.
 
-use e3_model::document::{parse_application, parse_profile, parse_topology};
+#[path = "common/pair.rs"]
+mod pair;
+
+use e3_model::document::{parse_application, parse_topology};
 use e3_model::event::EventKind;
 use e3_model::orchestrator::{OrchestratorMode, OrchestratorSettings};
 use e3_model::timing::HEARTBEAT_TIMEOUT;
@@ -12,22 +15,6 @@ use e3_random::Random;
 use e3_simcontrol::{ProductController, Setup, Summary};
 use std::collections::BTreeMap;
 
-/// `heavy` overloads the SmartNIC that it shares with `light`.
-const APP: &str = "\
-apiVersion: e3.dev/v1alpha1
-kind: Application
-metadata: {name: pair}
-spec:
-  objective: {latency: 50ms}
-  ingress: light
-  services:
-    - {name: light, module: m, shards: 2, resources: {cpu: 0.1, memory: 1Mi}}
-    - {name: heavy, module: m, stateful: true, shards: 2, replicas: 2, resources: {cpu: 0.1, memory: 8Mi},
-       collections: [{name: c, kind: hash-map}]}
-  channels:
-    - {from: light, to: heavy}
-";
-
 struct Scene {
     app: Application,
     topology: Topology,
@@ -36,19 +23,12 @@ struct Scene {
     options: Options,
 }
 
-fn profile(name: &str, host_us: u32, nic_us: u32) -> (String, Profile) {
-    let text = format!(
-        "apiVersion: e3.dev/v1alpha1\nkind: Profile\nmetadata: {{name: {name}}}\nspec:\n  provenance: modelled\n  source: test\n  nodes:\n    host:\n      serviceTime: [{{bytes: 512, time: {host_us}us}}]\n      activePowerW: 20\n      activeCores: 12\n    smartnic:\n      serviceTime: [{{bytes: 512, time: {nic_us}us}}]\n      activePowerW: 20\n      activeCores: 12\n"
-    );
-    (name.to_string(), parse_profile("profile", &text).unwrap())
-}
-
 impl Scene {
     fn new(placer: &str) -> Scene {
-        let app = parse_application("pair", APP).unwrap();
+        let app = parse_application("pair", pair::APP).unwrap();
         let text = include_str!("../../../topologies/3x-type1.yaml");
         let topology = parse_topology("3x-type1", text).unwrap();
-        let profiles = BTreeMap::from([profile("light", 10, 10), profile("heavy", 100, 1_000)]);
+        let profiles = pair::profiles();
         let request = Request::new(&app, &profiles);
         let mut cluster = Cluster::new(&topology);
         let placement = by_name(placer).unwrap();
