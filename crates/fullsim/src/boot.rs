@@ -9,7 +9,7 @@ use e3_model::plan::NodePlan;
 use e3_model::topology::NodeRef;
 use e3_model::{Address, Application, Formats, NodeId, NodeKind, Timestamp};
 use e3_perfsim::Input;
-use e3_simcontrol::{CLUSTER, node_address};
+use e3_simcontrol::{CLUSTER, node_address, node_of};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -23,11 +23,6 @@ pub(crate) fn client_address() -> Address {
     let mut ip = [0; 16];
     ip[0] = 2;
     Address { ip, port: 1 }
-}
-
-/// The node of an address; none if it is the client's.
-pub(crate) fn node_of(address: Address) -> Option<u32> {
-    (address.ip[0] == 1).then(|| u32::from(address.port) - 1)
 }
 
 /// Nodes that are ready.
@@ -97,7 +92,7 @@ impl Cluster {
                     match output {
                         Output::Send { to, bytes } => {
                             if let Some(to) = node_of(to) {
-                                wire.push_back((to, node_address(NodeId(node)), bytes));
+                                wire.push_back((to.0, node_address(NodeId(node)), bytes));
                             }
                         }
                         other => self.outputs.push((node, other)),

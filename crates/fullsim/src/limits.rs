@@ -13,5 +13,4 @@ pub const DEADLINE: Nanos = Nanos::from_secs(30);
 /// Bytes that a stub writes at most.
 pub const WRITE_BYTES_MAX: usize = 16 << 10;
 
-const _: () = assert!(NODES_MAX < u16::MAX as usize, "a node's port is a u16");
 const _: () = assert!(BOOT.0 > BOOT_STEP.0);

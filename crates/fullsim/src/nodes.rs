@@ -5,7 +5,7 @@
 //! a datagram of its own. Everything else that a worker does takes no time: the profiles' service times
 //! contain receiving and sending.
 
-use crate::boot::{self, BEGIN, client_address, node_of};
+use crate::boot::{self, BEGIN, client_address};
 use crate::requests::Requests;
 use crate::stub::{self, Stub};
 use e3_collections::State;
@@ -16,7 +16,7 @@ use e3_model::{
     Address, AppId, Format, Formats, Nanos, NodeId, ServiceId, ShardId, ShardKey, Slot, Timestamp,
 };
 use e3_perfsim::{Arrival, DataPlane, Input, NodeAction};
-use e3_simcontrol::{ProductController, SharedExchange, node_address};
+use e3_simcontrol::{ProductController, SharedExchange, node_address, node_of};
 use e3_wire::client::ClientFrame;
 use e3_wire::datagram::{HEADER_LEN, Kind, open, seal};
 use e3_wire::entry::{Outcome as Answered, Replicated};
@@ -192,7 +192,7 @@ impl Nodes {
             Output::Send { to, bytes } => match node_of(to) {
                 Some(to) => actions.push(NodeAction::Send {
                     from: id,
-                    to,
+                    to: to.0,
                     bytes: bytes.len() as u32,
                     token: self.datagrams.add((node_address(NodeId(id)), bytes)),
                 }),

@@ -32,6 +32,8 @@ use std::collections::BTreeMap;
 pub const START: Timestamp = Timestamp(10_000_000_000);
 /// Number of the simulated cluster.
 pub const CLUSTER: u64 = 1;
+/// First byte of the addresses of nodes.
+const NODE_NETWORK: u8 = 1;
 /// Between two reports of a node.
 pub const REPORT_INTERVAL: Nanos = Nanos::from_secs(1);
 /// Events that are kept.
@@ -92,10 +94,7 @@ impl ProductController {
     /// A controller of a cluster whose nodes have joined and on which the application runs. An error is
     /// why the application cannot be deployed so.
     pub fn new(setup: &Setup<'_>) -> Result<ProductController, CommandError> {
-        let mut controller = ProductController::build(setup, None)?;
-        controller.settle();
-        controller.begin();
-        Ok(controller)
+        ProductController::build(setup, None)
     }
 
     /// The same for nodes that run the product's data plane.
@@ -103,8 +102,7 @@ impl ProductController {
         setup: &Setup<'_>,
     ) -> Result<(ProductController, SharedExchange), CommandError> {
         let exchange = SharedExchange::default();
-        let mut controller = ProductController::build(setup, Some(exchange.clone()))?;
-        controller.begin();
+        let controller = ProductController::build(setup, Some(exchange.clone()))?;
         Ok((controller, exchange))
     }
 
@@ -148,7 +146,7 @@ impl ProductController {
         for (node, member) in control.members.iter() {
             membership.on_heartbeat(START, *node, member.incarnation);
         }
-        Ok(ProductController {
+        let mut controller = ProductController {
             followed: Followed::new(&control.apps[&app].plan),
             membership,
             orchestrator: Orchestrator::new(&control),
@@ -159,13 +157,12 @@ impl ProductController {
             events: Vec::new(),
             events_seen: 0,
             control,
-        })
-    }
-
-    /// What was before the run is not in its summary.
-    fn begin(&mut self) {
-        self.events.clear();
-        self.events_seen = self.control.events.last();
+        };
+        controller.settle();
+        // What was before the run is not in its summary.
+        controller.events.clear();
+        controller.events_seen = controller.control.events.last();
+        Ok(controller)
     }
 
     /// The application.
@@ -380,11 +377,15 @@ impl Controller for ProductController {
 /// Address of a simulated node.
 pub fn node_address(node: NodeId) -> Address {
     let mut ip = [0; 16];
-    ip[0] = 1;
-    Address {
-        ip,
-        port: node.0 as u16 + 1,
-    }
+    ip[0] = NODE_NETWORK;
+    ip[12..].copy_from_slice(&node.0.to_be_bytes());
+    Address { ip, port: 1 }
+}
+
+/// The node of an address; none if it is another one's.
+pub fn node_of(address: Address) -> Option<NodeId> {
+    let number = address.ip.last_chunk()?;
+    (address.ip[0] == NODE_NETWORK).then(|| NodeId(u32::from_be_bytes(*number)))
 }
 
 /// What a node's process says when it joins. `failures` counts the processes before it.
@@ -400,4 +401,17 @@ fn hello(name: &str, node: NodeId, failures: u32) -> NodeHello {
 
 fn process(node: NodeId, failures: u32) -> u64 {
     e3_model::plan::process_number(node.0 + 1, failures + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_node_of_a_large_cluster_has_an_address_of_its_own() {
+        for node in [0, 1, 65_535, 65_536, 100_000, u32::MAX] {
+            assert_eq!(node_of(node_address(NodeId(node))), Some(NodeId(node)));
+        }
+        assert_eq!(node_of(Address::default()), None);
+    }
 }
