@@ -119,6 +119,12 @@ impl Recovery {
         applied.map_err(|what| RecoveryError::Sequence { number, key, what })
     }
 
+    /// Notes the number of the journal's next record. It does not follow from the records: the files
+    /// with all records so far may have been deleted before the next one was durable.
+    pub fn continue_at(&mut self, next: u64) {
+        self.end.number = next;
+    }
+
     /// The copies of one shard, or of several beginning with it, become those of the shards after a
     /// change of their number.
     fn reshard(&mut self, key: ShardKey, split: Split, era: u32) -> Result<(), &'static str> {

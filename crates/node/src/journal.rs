@@ -3,14 +3,15 @@
 //! All records that came while the disk was at work share the next wait (group commit).
 
 use crate::config::NodeError;
+use crate::essential;
 use crate::limits::DISK_RETRY_INTERVAL;
 use e3_dataplane::{Recovery, RecoveryError};
 use e3_model::Formats;
 use e3_model::plan::{CopyOnDisk, JournalCounts, OnDisk};
 use e3_net::Doorbell;
-use e3_store::{Journal, StoreError};
+use e3_store::{Journal, SegmentFiles, StoreError};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -37,6 +38,8 @@ struct Shared {
     /// Waits for the disk.
     syncs: AtomicU64,
     trouble: Mutex<Option<Trouble>>,
+    /// The loop has gone: nobody waits for records any more.
+    stop: AtomicBool,
 }
 
 /// Why records do not become durable.
@@ -45,6 +48,11 @@ pub(crate) enum Trouble {
     /// The disk is full. It is tried again.
     #[error("the node's disk is full, and entries wait until there is room: {0}")]
     Full(String),
+    /// The system has no file descriptors or no memory left. It is tried again.
+    #[error(
+        "the node's system is short of files or memory, and entries wait until it has some: {0}"
+    )]
+    Short(String),
     /// Nothing is known of what was written: the process must start again.
     #[error("the node's disk failed: {0}")]
     Failed(String),
@@ -87,6 +95,7 @@ pub(crate) fn read(dir: &Path, formats: Formats) -> Result<Found, NodeError> {
         let dir = dir.to_path_buf();
         return Err(NodeError::Recovery { dir, source });
     }
+    recovery.continue_at(journal.next());
     let copies = recovery.copies().map(|(key, era)| CopyOnDisk { key, era });
     let on_disk = recovery.cluster().map(|cluster| OnDisk {
         cluster,
@@ -115,17 +124,21 @@ impl Found {
 
 impl JournalWriter {
     /// Starts the thread, which rings the bell when records are durable.
-    pub(crate) fn start(journal: Journal, bell: Doorbell) -> JournalWriter {
+    pub(crate) fn start<F: SegmentFiles + Send + 'static>(
+        journal: Journal<F>,
+        bell: Doorbell,
+    ) -> Result<JournalWriter, NodeError> {
         let (orders, taken) = mpsc::channel();
         let shared = Arc::new(Shared::default());
         let of_thread = shared.clone();
-        let thread = thread::spawn(move || write(journal, &taken, &of_thread, &bell));
-        JournalWriter {
+        let work = move || write(journal, &taken, &of_thread, &bell);
+        let thread = essential::spawn("e3-journal", work)?;
+        Ok(JournalWriter {
             orders: Some(orders),
             shared,
             seen: 0,
             thread: Some(thread),
-        }
+        })
     }
 
     pub(crate) fn append(&self, number: u64, record: Vec<u8>) {
@@ -168,6 +181,7 @@ impl JournalWriter {
 impl Drop for JournalWriter {
     /// Waits until the files are closed, so that they can be opened again.
     fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
         self.orders = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -176,7 +190,12 @@ impl Drop for JournalWriter {
 }
 
 /// The thread: takes what is there, writes it, waits for the disk.
-fn write(mut journal: Journal, orders: &Receiver<Order>, shared: &Shared, bell: &Doorbell) {
+fn write<F: SegmentFiles>(
+    mut journal: Journal<F>,
+    orders: &Receiver<Order>,
+    shared: &Shared,
+    bell: &Doorbell,
+) {
     let set = |trouble| {
         if let Ok(mut slot) = shared.trouble.lock() {
             *slot = trouble;
@@ -203,8 +222,16 @@ fn write(mut journal: Journal, orders: &Receiver<Order>, shared: &Shared, bell: 
         let durable = loop {
             match journal.sync() {
                 Ok(durable) => break durable,
-                Err(e @ StoreError::Full(_)) => {
-                    set(Some(Trouble::Full(e.to_string())));
+                Err(e @ (StoreError::Full(_) | StoreError::Short { .. })) => {
+                    // Nothing that waits was acknowledged.
+                    if shared.stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let text = e.to_string();
+                    set(Some(match e {
+                        StoreError::Full(_) => Trouble::Full(text),
+                        _ => Trouble::Short(text),
+                    }));
                     thread::sleep(DISK_RETRY_INTERVAL);
                 }
                 Err(e) => {
@@ -232,7 +259,9 @@ fn write(mut journal: Journal, orders: &Receiver<Order>, shared: &Shared, bell: 
 mod tests {
     use super::*;
     use e3_model::Format;
-    use std::time::Duration;
+    use std::io;
+    use std::path::PathBuf;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn records_become_durable_and_are_read_again() {
@@ -241,7 +270,7 @@ mod tests {
         assert_eq!(found.on_disk, None);
         let (journal, _) = found.begin(tmp.path()).unwrap();
         let bell = Doorbell::new().unwrap();
-        let mut writer = JournalWriter::start(journal, bell);
+        let mut writer = JournalWriter::start(journal, bell).unwrap();
         let record = e3_wire::journal::Record {
             key: e3_model::ShardKey {
                 app: e3_model::AppId(1),
@@ -278,6 +307,70 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("record 101 of the journal"), "{error}");
+    }
+
+    /// Files of a disk without room.
+    struct Full;
+
+    impl SegmentFiles for Full {
+        fn dir(&self) -> PathBuf {
+            PathBuf::from("full")
+        }
+
+        fn path(&self, first: u64) -> PathBuf {
+            self.dir().join(first.to_string())
+        }
+
+        fn list(&mut self) -> io::Result<Vec<u64>> {
+            Ok(Vec::new())
+        }
+
+        fn read(&mut self, _: u64) -> io::Result<Vec<u8>> {
+            Ok(Vec::new())
+        }
+
+        fn open(&mut self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn write(&mut self, _: u64, bytes: &[u8]) -> io::Result<()> {
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            Err(io::ErrorKind::StorageFull.into())
+        }
+
+        fn sync(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn remove(&mut self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn sync_names(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_node_whose_disk_is_full_can_stop() {
+        let journal = Journal::recover(Full, 1 << 20, |_, _| ()).unwrap();
+        let mut writer = JournalWriter::start(journal, Doorbell::new().unwrap()).unwrap();
+        writer.append(1, b"one".to_vec());
+        let (dropped, is_dropped) = mpsc::channel();
+        let is_full = |writer: &JournalWriter| matches!(writer.trouble(), Some(Trouble::Full(_)));
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !is_full(&writer) {
+            assert!(Instant::now() < deadline, "{:?}", writer.trouble());
+            thread::yield_now();
+        }
+        assert_eq!(writer.poll(), None);
+        thread::spawn(move || {
+            drop(writer);
+            dropped.send(())
+        });
+        is_dropped.recv_timeout(Duration::from_secs(10)).unwrap();
     }
 
     #[test]

@@ -15,6 +15,9 @@ use crate::{StoreError, system};
 use std::collections::VecDeque;
 use std::path::Path;
 
+/// Linux's errors of a system that is short of something: ENOMEM, ENFILE and EMFILE.
+const SHORT: [i32; 3] = [12, 23, 24];
+
 /// A journal, in a directory unless other files are given.
 #[derive(Debug)]
 pub struct Journal<F = SegmentDirectory> {
@@ -69,7 +72,7 @@ impl<F: SegmentFiles> Journal<F> {
             let bytes = files.read(first).map_err(system(&path))?;
             let mut found = Scan::default();
             let mut is_last = at + 1 == firsts.len();
-            match scan(&bytes, &mut found) {
+            match scan(&bytes, first, &mut found) {
                 Err(_) if deliberate::is(Fault::DamageDropped) => is_last = true,
                 scanned => scanned.map_err(|(offset, what)| corrupt(offset, what))?,
             }
@@ -126,8 +129,8 @@ impl<F: SegmentFiles> Journal<F> {
     }
 
     /// Returns when all records are durable, with the number of the last one. After
-    /// [`StoreError::Full`] it can be called again; after any other error the journal must be opened
-    /// again.
+    /// [`StoreError::Full`] and [`StoreError::Short`] it can be called again; after any other error the
+    /// journal must be opened again.
     pub fn sync(&mut self) -> Result<u64, StoreError> {
         if self.buffered == 0 {
             return Ok(self.next - 1);
@@ -185,8 +188,15 @@ impl<F: SegmentFiles> Journal<F> {
 
     fn begin_segment(&mut self) -> Result<(), StoreError> {
         let first = self.next;
-        let opened = self.files.open(first);
-        opened.map_err(system(&self.files.path(first)))?;
+        self.files.open(first).map_err(|e| {
+            let file = self.files.path(first);
+            // Nothing was written yet, so it is no reason to give the journal up.
+            if e.raw_os_error().is_some_and(|code| SHORT.contains(&code)) {
+                StoreError::Short { file, source: e }
+            } else {
+                system(&file)(e)
+            }
+        })?;
         self.segments.push_back(Segment { first, len: 0 });
         Ok(())
     }
@@ -204,6 +214,7 @@ impl<F: SegmentFiles> Journal<F> {
 mod tests {
     use super::*;
     use std::fs::OpenOptions;
+    use std::io;
     use std::path::PathBuf;
 
     fn read(dir: &Path) -> Result<Vec<(u64, usize)>, StoreError> {
@@ -293,6 +304,39 @@ mod tests {
     }
 
     #[test]
+    fn a_torn_first_batch_of_a_segment_is_dropped_unless_it_was_durable() {
+        let tmp = tempfile::tempdir().unwrap();
+        filled(tmp.path());
+        let mut journal = Journal::open(tmp.path(), |_, _| ()).unwrap();
+        journal.append(&[10; 600]).unwrap();
+        journal.append(&[11; 600]).unwrap();
+        journal.sync().unwrap();
+        drop(journal);
+        let files = files(tmp.path());
+        let good = std::fs::read(&files[3]).unwrap();
+        // The first sector was not written; the second record is whole.
+        let mut torn = good.clone();
+        torn[..512].fill(0);
+        std::fs::write(&files[3], &torn).unwrap();
+        assert!(read(tmp.path()).unwrap().iter().map(|r| r.0).eq(1..=9));
+        assert_eq!(std::fs::metadata(&files[3]).unwrap().len(), 0);
+        // A later batch says that the first one was durable.
+        std::fs::write(&files[3], &good).unwrap();
+        let mut journal = Journal::open(tmp.path(), |_, _| ()).unwrap();
+        journal.append(b"later").unwrap();
+        journal.sync().unwrap();
+        drop(journal);
+        let mut bad = std::fs::read(&files[3]).unwrap();
+        bad[..512].fill(0);
+        std::fs::write(&files[3], &bad).unwrap();
+        let found = read(tmp.path());
+        assert!(
+            matches!(&found, Err(StoreError::Corrupt { file, .. }) if *file == files[3]),
+            "{found:?}"
+        );
+    }
+
+    #[test]
     fn damage_is_named_and_nothing_is_written_over() {
         let tmp = tempfile::tempdir().unwrap();
         filled(tmp.path());
@@ -323,6 +367,82 @@ mod tests {
             error.contains("records before this file are missing"),
             "{error}"
         );
+    }
+
+    /// Files of which none can be opened for now.
+    #[derive(Debug)]
+    struct Short {
+        files: SegmentDirectory,
+        code: Option<i32>,
+    }
+
+    impl SegmentFiles for Short {
+        fn dir(&self) -> PathBuf {
+            self.files.dir()
+        }
+
+        fn path(&self, first: u64) -> PathBuf {
+            self.files.path(first)
+        }
+
+        fn list(&mut self) -> io::Result<Vec<u64>> {
+            self.files.list()
+        }
+
+        fn read(&mut self, first: u64) -> io::Result<Vec<u8>> {
+            self.files.read(first)
+        }
+
+        fn open(&mut self, first: u64) -> io::Result<()> {
+            match self.code {
+                Some(code) => Err(io::Error::from_raw_os_error(code)),
+                None => self.files.open(first),
+            }
+        }
+
+        fn write(&mut self, len: u64, bytes: &[u8]) -> io::Result<()> {
+            self.files.write(len, bytes)
+        }
+
+        fn sync(&mut self) -> io::Result<()> {
+            self.files.sync()
+        }
+
+        fn remove(&mut self, first: u64) -> io::Result<()> {
+            self.files.remove(first)
+        }
+
+        fn sync_names(&mut self) -> io::Result<()> {
+            self.files.sync_names()
+        }
+    }
+
+    #[test]
+    fn a_segment_that_cannot_be_opened_for_now_is_tried_again() {
+        let tmp = tempfile::tempdir().unwrap();
+        let short = Short {
+            files: SegmentDirectory::open(tmp.path()).unwrap(),
+            code: None,
+        };
+        let mut journal = Journal::recover(short, 1, |_, _| ()).unwrap();
+        journal.append(b"one").unwrap();
+        journal.sync().unwrap();
+        journal.append(b"two").unwrap();
+        for code in SHORT {
+            journal.files.code = Some(code);
+            let error = journal.sync().unwrap_err();
+            assert!(matches!(error, StoreError::Short { .. }), "{error}");
+        }
+        // EACCES does not pass by itself.
+        journal.files.code = Some(13);
+        let error = journal.sync().unwrap_err();
+        assert!(matches!(error, StoreError::System { .. }), "{error}");
+        journal.files.code = None;
+        journal.append(b"three").unwrap();
+        assert_eq!(journal.sync().unwrap(), 3);
+        drop(journal);
+        assert_eq!(read(tmp.path()).unwrap(), [(1, 3), (2, 3), (3, 5)]);
+        assert_eq!(files(tmp.path()).len(), 2);
     }
 
     #[test]

@@ -54,6 +54,8 @@ pub struct Store<F = Directory> {
     durable: u64,
     /// There may be more in the log than the records that count.
     dirty: bool,
+    /// A sync failed: what is on disk is in doubt, and a later sync that succeeds would not say so.
+    failed: bool,
 }
 
 /// What was on disk.
@@ -88,6 +90,17 @@ pub enum StoreError {
     /// The disk is full. Earlier content is intact.
     #[error("{0}: no space left on the disk")]
     Full(PathBuf),
+    /// The system has no file descriptors or no memory left. Earlier content is intact.
+    #[error("{file}: {source}")]
+    Short {
+        /// Which file.
+        file: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// An earlier sync failed.
+    #[error("{0}: an earlier write may not be on the disk; restart the process to see what is")]
+    InDoubt(PathBuf),
     /// A record over its bound.
     #[error("record of {0} bytes, must be at most {RECORD_LEN_MAX}")]
     TooLong(usize),
@@ -133,7 +146,7 @@ impl<F: Files> Store<F> {
         let mut next = 1;
         if let Some(bytes) = files.read_snapshot().map_err(system(&snapshot_file))? {
             let mut records = Scan::default();
-            scan(&bytes, &mut records).map_err(|(o, w)| corrupt(&snapshot_file, o, w))?;
+            scan(&bytes, 0, &mut records).map_err(|(o, w)| corrupt(&snapshot_file, o, w))?;
             // It is renamed into place when it is whole, so a short one was not cut by a crash.
             let whole = records.end == bytes.len() as u64 && records.records.len() == 1;
             let record = match records.records.pop() {
@@ -148,7 +161,8 @@ impl<F: Files> Store<F> {
         }
         let bytes = files.read_log().map_err(system(&log_file))?;
         let mut records = Scan::default();
-        scan(&bytes, &mut records).map_err(|(o, w)| corrupt(&log_file, o, w))?;
+        // No record of a log left over from before the snapshot says that `next` was durable.
+        scan(&bytes, next, &mut records).map_err(|(o, w)| corrupt(&log_file, o, w))?;
         recovered.torn_bytes = bytes.len() as u64 - records.end;
         let mut expected = None;
         for record in records.records {
@@ -173,13 +187,16 @@ impl<F: Files> Store<F> {
             next,
             durable: 0,
             dirty: true,
+            failed: false,
         };
         store.cut()?;
         Ok((store, recovered))
     }
 
-    /// Appends a record. On an error the log is as it was before.
+    /// Appends a record. On an error the log is as it was before. After a failed sync it takes nothing
+    /// until it is opened again.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.check_sound()?;
         if bytes.len() > RECORD_LEN_MAX {
             return Err(StoreError::TooLong(bytes.len()));
         }
@@ -190,6 +207,7 @@ impl<F: Files> Store<F> {
         if let Err(e) = self.files.write_log(self.end, &record) {
             // What is left of it must not stand before the next record.
             self.dirty = true;
+            // It is tried again before the next record, unless its sync failed.
             let _ = self.cut();
             return Err(system(&self.files.path("log"))(e));
         }
@@ -201,7 +219,9 @@ impl<F: Files> Store<F> {
     /// Returns when all records are durable. An error leaves in doubt which are: stop, and open
     /// the store again to see.
     pub fn sync(&mut self) -> Result<(), StoreError> {
+        self.check_sound()?;
         let synced = self.files.sync_log();
+        self.failed = synced.is_err();
         synced.map_err(system(&self.files.path("log")))?;
         self.durable = self.next - 1;
         Ok(())
@@ -209,6 +229,7 @@ impl<F: Files> Store<F> {
 
     /// Replaces all records so far by a snapshot of what they led to.
     pub fn snapshot(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.check_sound()?;
         if bytes.len() > RECORD_LEN_MAX {
             return Err(StoreError::TooLong(bytes.len()));
         }
@@ -220,8 +241,9 @@ impl<F: Files> Store<F> {
         self.cut()
     }
 
-    /// Whether the disk takes writes: tries one that leaves nothing behind.
+    /// Whether the store takes records: tries a write that leaves nothing behind.
     pub fn probe(&self) -> Result<(), StoreError> {
+        self.check_sound()?;
         self.files
             .probe()
             .map_err(system(&self.files.path("probe")))
@@ -237,6 +259,14 @@ impl<F: Files> Store<F> {
         &mut self.files
     }
 
+    /// After a failed sync the system may have dropped what it could not write.
+    fn check_sound(&self) -> Result<(), StoreError> {
+        if self.failed {
+            return Err(StoreError::InDoubt(self.files.path("log")));
+        }
+        Ok(())
+    }
+
     /// Cuts the log after the last whole record.
     fn cut(&mut self) -> Result<(), StoreError> {
         let cut = self.files.truncate_log(self.end);
@@ -248,154 +278,4 @@ impl<F: Files> Store<F> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::record::HEADER_LEN;
-    use std::fs::OpenOptions;
-
-    fn filled(dir: &Path) {
-        let (mut store, recovered) = Store::open(dir).unwrap();
-        assert_eq!(recovered, Recovered::default());
-        for i in 0..5u8 {
-            store.append(&vec![i; usize::from(i) * 10]).unwrap();
-            store.sync().unwrap();
-        }
-    }
-
-    fn entries(dir: &Path) -> Result<Vec<usize>, StoreError> {
-        Store::open(dir).map(|(_, r)| r.entries.iter().map(Vec::len).collect())
-    }
-
-    #[test]
-    fn what_was_synced_is_there_after_any_cut_of_the_tail() {
-        let tmp = tempfile::tempdir().unwrap();
-        let dir = tmp.path().join("a");
-        filled(&dir);
-        let log = std::fs::read(dir.join("log")).unwrap();
-        let last = log.len() - (HEADER_LEN + 40);
-        for cut in last..log.len() {
-            std::fs::write(dir.join("log"), &log[..cut]).unwrap();
-            assert_eq!(entries(&dir).unwrap(), [0, 10, 20, 30], "cut at {cut}");
-        }
-    }
-
-    #[test]
-    fn zeros_that_a_power_cut_left_at_the_end_are_dropped() {
-        let tmp = tempfile::tempdir().unwrap();
-        let dir = tmp.path().join("a");
-        filled(&dir);
-        let mut log = std::fs::read(dir.join("log")).unwrap();
-        log.extend_from_slice(&[0; 100]);
-        std::fs::write(dir.join("log"), &log).unwrap();
-        assert_eq!(entries(&dir).unwrap(), [0, 10, 20, 30, 40]);
-    }
-
-    #[test]
-    fn records_that_were_not_durable_may_be_there_in_part() {
-        let tmp = tempfile::tempdir().unwrap();
-        let dir = tmp.path().join("a");
-        filled(&dir);
-        let durable = std::fs::read(dir.join("log")).unwrap().len();
-        let (mut store, _) = Store::open(&dir).unwrap();
-        for len in [700, 1_300, 90] {
-            store.append(&vec![b'x'; len]).unwrap();
-        }
-        drop(store);
-        let log = std::fs::read(dir.join("log")).unwrap();
-        let sectors = durable / 512..log.len().div_ceil(512);
-        // The power was cut while the sectors were written: any of them may be missing.
-        for missing in 1..1_u32 << sectors.len() {
-            let mut torn = log.clone();
-            for (bit, sector) in sectors.clone().enumerate() {
-                if missing & 1 << bit != 0 {
-                    let end = torn.len().min((sector + 1) * 512);
-                    torn[durable.max(sector * 512)..end].fill(0);
-                }
-            }
-            std::fs::write(dir.join("log"), &torn).unwrap();
-            let found = entries(&dir).unwrap();
-            assert!(
-                found.starts_with(&[0, 10, 20, 30, 40]) && found.len() < 8,
-                "missing {missing:b}: {found:?}"
-            );
-        }
-        // Once they are durable, the same is damage.
-        std::fs::write(dir.join("log"), &log).unwrap();
-        let (mut store, _) = Store::open(&dir).unwrap();
-        store.append(b"after").unwrap();
-        drop(store);
-        let mut bad = std::fs::read(dir.join("log")).unwrap();
-        bad[durable..512 * (durable / 512 + 1)].fill(0);
-        std::fs::write(dir.join("log"), &bad).unwrap();
-        assert!(matches!(entries(&dir), Err(StoreError::Corrupt { .. })));
-    }
-
-    #[test]
-    fn flipped_bits_are_an_error_and_nothing_is_written_over() {
-        let tmp = tempfile::tempdir().unwrap();
-        let dir = tmp.path().join("a");
-        filled(&dir);
-        let log = std::fs::read(dir.join("log")).unwrap();
-        for at in 0..log.len() {
-            let mut bad = log.clone();
-            bad[at] ^= 0x40;
-            std::fs::write(dir.join("log"), &bad).unwrap();
-            let found = entries(&dir);
-            assert!(
-                matches!(found, Err(StoreError::Corrupt { .. })),
-                "byte {at}: {found:?}"
-            );
-            assert_eq!(std::fs::read(dir.join("log")).unwrap(), bad, "byte {at}");
-        }
-    }
-
-    #[test]
-    fn a_snapshot_replaces_the_log() {
-        let tmp = tempfile::tempdir().unwrap();
-        let dir = tmp.path().join("a");
-        filled(&dir);
-        let old_log = std::fs::read(dir.join("log")).unwrap();
-        let (mut store, _) = Store::open(&dir).unwrap();
-        store.snapshot(b"all").unwrap();
-        store.append(b"after").unwrap();
-        assert!(matches!(Store::open(&dir), Err(StoreError::Locked(_))));
-        drop(store);
-        let (store, recovered) = Store::open(&dir).unwrap();
-        assert_eq!(recovered.snapshot.as_deref(), Some(&b"all"[..]));
-        assert_eq!(recovered.entries, [b"after"]);
-        drop(store);
-        // A crash between the snapshot and the cut leaves the old log there.
-        std::fs::write(dir.join("log"), &old_log).unwrap();
-        let (store, recovered) = Store::open(&dir).unwrap();
-        assert_eq!(
-            (recovered.snapshot.is_some(), recovered.entries.len()),
-            (true, 0)
-        );
-        drop(store);
-        let snapshot = std::fs::read(dir.join("snapshot")).unwrap();
-        for cut in 0..snapshot.len() {
-            std::fs::write(dir.join("snapshot"), &snapshot[..cut]).unwrap();
-            let error = Store::open(&dir).unwrap_err();
-            assert!(
-                matches!(error, StoreError::Corrupt { .. }),
-                "cut at {cut}: {error}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_full_disk_is_an_error_and_the_log_stays_good() {
-        let tmp = tempfile::tempdir().unwrap();
-        let dir = tmp.path().join("a");
-        filled(&dir);
-        let (mut store, _) = Store::open(&dir).unwrap();
-        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let good = store.files.replace_log(full);
-        assert!(store.append(&[9; 100_000]).is_err());
-        store.files.replace_log(good);
-        store.append(b"again").unwrap();
-        store.probe().unwrap();
-        drop(store);
-        assert_eq!(entries(&dir).unwrap(), [0, 10, 20, 30, 40, 5]);
-    }
-}
+mod tests;

@@ -42,8 +42,8 @@ pub(crate) fn encode(number: u64, durable: u64, content: &[u8]) -> Vec<u8> {
 }
 
 /// Reads records until the end, or until one that a power cut left unfinished. A damaged one is an
-/// error: where, what.
-pub(crate) fn scan(bytes: &[u8], found: &mut Scan) -> Result<(), (u64, &'static str)> {
+/// error: where, what. `first` is the number that the first record should have.
+pub(crate) fn scan(bytes: &[u8], first: u64, found: &mut Scan) -> Result<(), (u64, &'static str)> {
     let mut at = 0;
     while at < bytes.len() {
         match read(&bytes[at..]) {
@@ -53,7 +53,7 @@ pub(crate) fn scan(bytes: &[u8], found: &mut Scan) -> Result<(), (u64, &'static 
                 found.end = at as u64;
             }
             Err(unreadable) => {
-                let number = found.records.last().map(|r| r.number + 1);
+                let number = found.records.last().map_or(first, |r| r.number + 1);
                 let is_torn = match unreadable {
                     Unreadable::Short => true,
                     Unreadable::Header => has_empty_sector(bytes, at, at + HEADER_LEN),
@@ -130,11 +130,11 @@ fn has_empty_sector(bytes: &[u8], from: usize, to: usize) -> bool {
     false
 }
 
-/// Whether some record in these bytes was written when the one with this number was durable. Where
-/// the number is not known, every record proves it.
-fn is_proved_durable(bytes: &[u8], number: Option<u64>) -> bool {
+/// Whether some record in these bytes was written when the one with this number was durable. Records
+/// of one batch prove nothing about each other.
+fn is_proved_durable(bytes: &[u8], number: u64) -> bool {
     (0..bytes.len()).any(|at| {
         let record = read(&bytes[at..]);
-        record.is_ok_and(|(r, _)| number.is_none_or(|n| r.durable >= n))
+        record.is_ok_and(|(r, _)| r.durable >= number)
     })
 }

@@ -32,6 +32,8 @@ pub(super) struct Disk {
     sync_time: Nanos,
     /// A fault: it takes that long.
     slow: Option<Nanos>,
+    /// A process has found damage in the journal.
+    was_damaged: bool,
 }
 
 /// The journal, as the process of the node has it.
@@ -66,6 +68,7 @@ impl Disk {
             is_syncing: false,
             sync_time: *random.pick(&SYNC_TIMES),
             slow: None,
+            was_damaged: false,
         }
     }
 
@@ -124,10 +127,14 @@ impl Disk {
             recovery.take(number, &record).expect("as it was written");
         });
         let (next, is_read) = match journal {
-            Ok(journal) => (Process::Starting(journal, recovery), true),
+            Ok(journal) => {
+                recovery.continue_at(journal.next());
+                (Process::Starting(journal, recovery), true)
+            }
             Err(e @ StoreError::Corrupt { .. }) => (Process::Damaged(kept, e.to_string()), true),
             Err(_) => (Process::Down(kept), false),
         };
+        self.was_damaged |= matches!(next, Process::Damaged(..));
         self.journal = next;
         is_read
     }
@@ -208,6 +215,12 @@ impl Cluster {
         let disk = self.disks.get_mut(&node);
         let disk = disk.filter(|disk| matches!(disk.journal, Process::Down(_)));
         disk.is_some_and(|disk| disk.files().rot(random))
+    }
+
+    /// The nodes whose processes have found damaged journals.
+    pub fn found_damaged(&self) -> impl Iterator<Item = u32> {
+        let disks = self.disks.iter();
+        disks.filter(|(_, d)| d.was_damaged).map(|(node, _)| *node)
     }
 
     /// Whether a node's disk is at work.

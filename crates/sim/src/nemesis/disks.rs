@@ -8,7 +8,7 @@
 //!   complete copy runs, and goes on running until the node is up to date: see [`known`].
 
 use super::Run;
-use crate::scenario::known;
+use crate::scenario::{Fault, known};
 use e3_model::{Nanos, NodeId, Timestamp};
 use std::collections::BTreeMap;
 
@@ -83,6 +83,22 @@ impl Run<'_> {
             })
         });
         has_others && !known::may_hide_losses(self.scenario, node, now_ms)
+    }
+
+    /// Checks that no process takes what a power cut left for damage: the copies on the disk would be lost.
+    pub(super) fn check_damage(&mut self) {
+        let damages = |fault: &Fault, node: u32| match fault {
+            Fault::NodeBitRot(it) | Fault::NodeLostWrites(it) => *it == node,
+            _ => false,
+        };
+        let script = &self.scenario.script;
+        let is_sound = |node: &u32| !script.iter().any(|act| damages(&act.fault, *node));
+        let wrong = self.cluster.found_damaged().find(is_sound);
+        if let Some(node) = wrong {
+            self.violation(format!(
+                "the process of node {node} finds its journal damaged, and no fault damaged it"
+            ));
+        }
     }
 
     /// The operator gives up the shards whose last copy is in a damaged journal.
