@@ -31,9 +31,18 @@ impl State {
         for state in from {
             for (at, contents) in state.contents.into_iter().enumerate() {
                 match contents {
-                    Contents::Hash(map) => all.gain_all(at, map),
-                    Contents::Array(map) => all.gain_all(at, map),
-                    Contents::Counter(map) => all.gain_all(at, map),
+                    Contents::Hash(map) => all.gain_all(at, map.into_entries()),
+                    Contents::Array(map) => {
+                        // Arrays of two states may have the same number.
+                        let mut born = all.arrays_born;
+                        let arrays = map.into_entries().map(|array| {
+                            born += 1;
+                            Array { born, ..array }
+                        });
+                        all.gain_all(at, arrays);
+                        all.arrays_born = born;
+                    }
+                    Contents::Counter(map) => all.gain_all(at, map.into_entries()),
                     Contents::Ordered(map) => {
                         for (key, entry) in map {
                             all.gain_ordered(at, key, entry);
@@ -79,8 +88,8 @@ impl State {
     }
 
     /// Takes the entries of another table of the `at`th collection.
-    fn gain_all<E: Moved>(&mut self, at: usize, table: Table<E>) {
-        for entry in table.into_entries() {
+    fn gain_all<E: Moved>(&mut self, at: usize, entries: impl Iterator<Item = E>) {
+        for entry in entries {
             let same = E::table(&mut self.contents[at]).get_mut(entry.hash(), entry.key());
             match same {
                 Some(same) => same.meet(entry),

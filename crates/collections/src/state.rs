@@ -22,7 +22,8 @@ pub(crate) struct Array {
     pub(crate) key: Box<[u8]>,
     pub(crate) hash: u32,
     pub(crate) slot: u16,
-    /// Number of this array among all that the state ever had: its key may come back.
+    /// Number of this array among all that the state ever had: its key may come back. It matters on
+    /// this node only.
     pub(crate) born: u64,
     /// Elements that were dropped from the front.
     pub(crate) popped: u64,

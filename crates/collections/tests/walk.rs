@@ -1,6 +1,6 @@
 //! Snapshots that are made in pieces while the contents change.
 
-use e3_collections::limits::{PART_LEN_MAX, PIECE_HEADER_LEN, RECORD_LEN_MAX};
+use e3_collections::limits::{PART_LEN_MAX, PIECE_HEADER_LEN, RECORD_HEADER_LEN, RECORD_LEN_MAX};
 use e3_collections::{CollectionSpec, Kind, PieceMax, Restore, State, Txn, Walk};
 use e3_testkit::{Random, seeds};
 
@@ -239,4 +239,41 @@ fn what_is_divided_and_joined_again_is_the_same() {
         assert_eq!(joined.digest(), digest, "seed {seed}, {count} parts");
         assert_eq!(joined.memory_bytes(), memory_bytes, "seed {seed}");
     }
+}
+
+#[test]
+fn a_walk_tells_the_arrays_of_joined_states_apart() {
+    let fill = |key: u8| {
+        let mut state = State::new(&specs());
+        let mut txn = Txn::new();
+        txn.begin(u16::from(key));
+        for number in 0..40 {
+            let element = [key, number].repeat(500);
+            txn.array_push(&state, ARRAY, &[key], &element).unwrap();
+        }
+        state.apply(&txn.finish()).unwrap();
+        state
+    };
+    let max = PieceMax {
+        bytes: 16 << 10,
+        entries: 4096,
+    };
+    let mut c = Copying::new(1, 1, max);
+    c.state = State::reshard(vec![fill(1), fill(2)], 1, |_| 0).remove(0);
+    c.begin();
+    let piece = c.state.next_piece(&mut c.walk, max).unwrap();
+    c.restore.accept(&piece).unwrap();
+    // The walk is within this array when it is deleted; the other one comes next.
+    let within = piece[PIECE_HEADER_LEN + RECORD_HEADER_LEN];
+    let mut txn = Txn::new();
+    txn.begin(within.into());
+    txn.delete(&c.state, ARRAY, &[within]).unwrap();
+    let batch = txn.finish();
+    c.state.apply(&batch).unwrap();
+    c.restore.apply(&batch).unwrap();
+    while !c.walk.is_done() {
+        c.piece();
+    }
+    assert_eq!(c.state.array_len(ARRAY, &[3 - within]), 40);
+    c.check(1);
 }
