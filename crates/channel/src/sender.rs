@@ -40,6 +40,8 @@ pub struct Sender<T> {
     retransmitted: u64,
     /// Items that are marked lost.
     lost: usize,
+    /// Late messages are dropped when so many wait that were never sent.
+    waiting_max: usize,
     /// `received` and `selective` of the latest acknowledgement.
     acked: (u64, Selective),
     /// Time since which no further message has arrived.
@@ -78,6 +80,8 @@ pub enum Acked {
 struct Item<T> {
     body: Rc<[u8]>,
     tag: T,
+    /// It is of no use after that, unless it was sent.
+    until: Timestamp,
     sent_at: Timestamp,
     transmissions: u32,
     received: bool,
@@ -98,6 +102,7 @@ impl<T> Default for Sender<T> {
             deadline: None,
             retransmitted: 0,
             lost: 0,
+            waiting_max: 0,
             acked: (0, [0; SELECTIVE_WORDS]),
             progress_at: Timestamp(0),
             quiet_acks: 0,
@@ -114,17 +119,43 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Queues a message; returns its number.
-    pub fn push(&mut self, body: Rc<[u8]>, tag: T) -> u64 {
+    /// Queues a message.
+    pub fn push(&mut self, body: Rc<[u8]>, tag: T) {
+        self.add(body, tag, Timestamp::MAX);
+    }
+
+    /// Queues a message that is dropped some time after `until` if it was not sent in this epoch.
+    /// Otherwise messages would accumulate while the receiver is unavailable. The tag of a dropped
+    /// message is not given back.
+    pub fn push_until(&mut self, now: Timestamp, until: Timestamp, body: Rc<[u8]>, tag: T) {
+        if self.waiting() >= self.waiting_max {
+            self.drop_late(now);
+        }
+        self.add(body, tag, until);
+    }
+
+    /// A message that was not sent in this epoch has no number that the receiver knows, so it may be
+    /// removed. The queue must double before the next pass, so that the cost of a message is constant.
+    fn drop_late(&mut self, now: Timestamp) {
+        let mut sent = self.sent - self.durable;
+        self.items.retain(|item| {
+            let was_sent = sent > 0;
+            sent = sent.saturating_sub(1);
+            was_sent || item.until > now
+        });
+        self.waiting_max = (2 * self.waiting()).max(WINDOW_MESSAGES as usize);
+    }
+
+    fn add(&mut self, body: Rc<[u8]>, tag: T, until: Timestamp) {
         self.items.push_back(Item {
             body,
             tag,
+            until,
             sent_at: Timestamp(0),
             transmissions: 0,
             received: false,
             lost: false,
         });
-        self.durable + self.items.len() as u64
     }
 
     /// The messages that are not durable yet, in order, for another channel.

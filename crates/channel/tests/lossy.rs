@@ -148,3 +148,57 @@ fn credit_bounds_what_is_under_way() {
     assert_eq!(acked, Acked::Confused(1));
     assert_eq!(sender.poll_transmit(Timestamp(3)), None);
 }
+
+#[test]
+fn late_messages_are_dropped_unless_they_were_sent() {
+    let window = e3_channel::limits::WINDOW_MESSAGES;
+    let mut sender = Sender::<u64>::default();
+    let mut most = 0;
+    for i in 0..20_000 {
+        let (now, until) = (Timestamp(i), Timestamp(i + 1_000));
+        sender.push_until(now, until, i.to_le_bytes().to_vec().into(), i);
+        if i == 1 {
+            // This one is of use for ever.
+            sender.push(5u64.to_le_bytes().to_vec().into(), 5);
+        }
+        if i == 10_000 {
+            sender.restart(1);
+        }
+        if !(500..=15_000).contains(&i) {
+            while sender.poll_transmit(now).is_some() {}
+        }
+        sender.validate();
+        most = most.max(sender.outstanding() as u64);
+    }
+    assert!(most <= window + 2 * 1_000 + 1, "{most} messages");
+    // What is left arrives in order, and once.
+    let (mut receiver, mut got, mut freed) = (Receiver::new(1), Vec::new(), Vec::new());
+    let left = sender.outstanding();
+    for now in 0..1_000 {
+        let now = Timestamp(1_000_000_000 * now);
+        sender.on_timeout(now);
+        while let Some(t) = sender.poll_transmit(now) {
+            assert!(!matches!(
+                arrive(&mut receiver, &t),
+                Arrival::Confused | Arrival::Invalid
+            ));
+        }
+        while let Some((taken, body)) = receiver.pop() {
+            got.push(u64::from_le_bytes(body.try_into().unwrap()));
+            receiver.complete(taken);
+        }
+        if let Some(ack) = receiver.poll_ack() {
+            assert_eq!(
+                sender.on_ack(now, &ack, |tag| freed.push(tag)),
+                Acked::Taken
+            );
+        }
+        sender.validate();
+    }
+    assert_eq!((sender.outstanding(), freed.len()), (0, left));
+    assert_eq!(got, freed);
+    assert_eq!(got[0], 5);
+    let fresh: Vec<u64> = (19_000..20_000).collect();
+    assert!(got.ends_with(&fresh));
+    assert!(got[1..].is_sorted());
+}

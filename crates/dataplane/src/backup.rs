@@ -5,7 +5,7 @@ use crate::dead_letters::DeadLetters;
 use crate::dedup::DedupTable;
 use crate::deliberate::{self, Fault};
 use crate::history::History;
-use crate::limits::SNAPSHOT_OVER_MAX;
+use crate::limits::{SNAPSHOT_AWAITED, SNAPSHOT_OVER_MAX};
 use crate::log::{Log, Outgoing};
 use crate::shard::{Context, Shard};
 use e3_collections::{ApplyError, CollectionSpec, Restore, WriteBatch};
@@ -20,6 +20,8 @@ use std::rc::Rc;
 pub(crate) struct Backup {
     /// The snapshot that is arriving, if one is.
     incoming: Option<Incoming>,
+    /// When an item was taken last.
+    taken_at: Timestamp,
     /// What came did not fit what is here: only a snapshot helps.
     is_lost: bool,
     /// The last entry that was here when the stream began; earlier ones may come again.
@@ -134,10 +136,17 @@ impl Backup {
                 self.is_lost = true;
             }
         }
-        if taken.is_err() {
-            self.incoming = None;
+        match taken {
+            Ok(_) => self.taken_at = cx.now,
+            Err(_) => self.incoming = None,
         }
         taken
+    }
+
+    /// Gives up the snapshot that is arriving, if nothing of it has come for long: its primary may be
+    /// gone. What is here stays as it is. If true, the stream must begin again.
+    pub(crate) fn give_up_snapshot(&mut self, now: Timestamp) -> bool {
+        now >= self.taken_at + SNAPSHOT_AWAITED && self.incoming.take().is_some()
     }
 
     /// Whether this log may have acknowledged entries that the primary lacks: its disk has lost them. A

@@ -79,15 +79,28 @@ impl Client {
         }
     }
 
-    /// Forgets answered requests; gives what they took.
-    fn answered_below(&mut self, oldest_seq: u64) -> usize {
-        self.oldest_seq = self.oldest_seq.max(oldest_seq);
-        let mut freed = 0;
-        while let Some(first) = self.requests.first_entry()
-            && first.key().0 < self.oldest_seq
-        {
-            freed += bytes(&first.remove());
+    /// Forgets the requests that this entry says are answered; gives what they took. One of which a copy
+    /// may come when this entry is forgotten keeps its place: a snapshot has nothing else that says so.
+    fn answered(&mut self, by: &Entry) -> usize {
+        let from = self.oldest_seq;
+        if by.oldest_seq <= from {
+            return 0;
         }
+        self.oldest_seq = by.oldest_seq;
+        let remembered = until(by);
+        let mut freed = 0;
+        let answered = (from, 0)..(by.oldest_seq, 0);
+        let forgotten = self.requests.extract_if(answered, |_, entry| {
+            freed += bytes(entry);
+            if until(entry) <= remembered {
+                return true;
+            }
+            let known = Rc::make_mut(entry);
+            (known.outputs, known.reply, known.dead) = (Vec::new(), None, None);
+            freed -= bytes(entry);
+            false
+        });
+        forgotten.for_each(drop);
         freed
     }
 
@@ -157,12 +170,13 @@ impl DedupTable {
         let Some(client) = self.clients.get(&(slot, id.request.client)) else {
             return Lookup::New;
         };
-        match client.get(id) {
-            Some(entry) => Lookup::Handled(entry.clone()),
-            // Only for requests: messages between shards may be in flight after the answer.
-            None if id.via == Via::Ingress && id.request.seq < client.oldest_seq => Lookup::Stale,
-            None => Lookup::New,
+        // Only requests: messages between shards may be in flight after the answer.
+        if id.via == Via::Ingress && id.request.seq < client.oldest_seq {
+            return Lookup::Stale;
         }
+        client
+            .get(id)
+            .map_or(Lookup::New, |entry| Lookup::Handled(entry.clone()))
     }
 
     /// Remembers a handled message and forgets what needs no remembering any more.
@@ -173,7 +187,7 @@ impl DedupTable {
             .clients
             .entry((entry.slot, id.request.client))
             .or_default();
-        self.bytes -= client.answered_below(entry.oldest_seq);
+        self.bytes -= client.answered(&entry);
         client.places += 1;
         self.order
             .push(Reverse((until(&entry), entry.op, entry.slot, id)));

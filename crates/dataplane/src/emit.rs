@@ -1,9 +1,10 @@
 //! What a handled message leaves: its log entry, and then outputs and reply, once when the entry is
 //! durable and again for each retry that asks for them.
 
+use crate::asked::Asked;
 use crate::deliberate::{self, Fault};
 use crate::limits::{ACK_DELAY, DEADLINE_AHEAD_MAX};
-use crate::shard::{Asked, Context, Effect, Shard, Turn, Waiting};
+use crate::shard::{Context, Effect, Shard, Turn, Waiting};
 use e3_invocation::Effects;
 use e3_model::service_timer::shown_name;
 use e3_model::timer::{TimerChange, When};
@@ -169,13 +170,24 @@ pub(crate) fn emit_retry(turn: &mut Turn<'_>, entry: &Entry, asked: Asked) {
         deadline: entry.deadline.max(asked.deadline),
         ..asked
     };
-    // What is on its way will be answered at the ingress of the first attempt. A copy would only wait
-    // behind it.
+    // What is on its way will be answered at the ingress of the first attempt, or of the last one with an
+    // idempotency key. A copy would only wait behind it.
     let first = turn.cx.peers.get(&entry.reply_to);
     let first_runs = first.is_some_and(|p| p.incarnation == entry.reply_to_incarnation);
     let outgoing = turn.shard.log.outgoing(entry.op);
-    let outgoing = outgoing.filter(|_| first_runs && !entry.is_keyed());
-    let open = outgoing.map_or_else(Vec::new, |o| o.open());
+    let open = outgoing.map_or_else(Vec::new, |outgoing| {
+        let is_on_the_way = if entry.is_keyed() {
+            outgoing.is_sent_for(&asked)
+        } else {
+            first_runs
+        };
+        outgoing.asked = asked;
+        if is_on_the_way {
+            outgoing.open()
+        } else {
+            Vec::new()
+        }
+    });
     emit(turn, entry, asked, None, &open);
 }
 

@@ -231,11 +231,13 @@ impl Ingress {
         Admission::Forward
     }
 
-    /// A copy of the request is on its way to its shard.
-    pub(crate) fn on_forwarded(&mut self, key: (AppId, RequestId)) {
-        if let Some(session) = self.sessions.get_mut(&key) {
-            session.is_on_the_way = true;
-        }
+    /// A copy of the request is on its way to its shard. Gives until when anyone waits for that.
+    pub(crate) fn on_forwarded(&mut self, key: (AppId, RequestId)) -> Timestamp {
+        let Some(session) = self.sessions.get_mut(&key) else {
+            return Timestamp::MAX;
+        };
+        session.is_on_the_way = true;
+        session.until()
     }
 
     /// The same for a replay of a dead letter. It holds no place: if the process of its shard ends,

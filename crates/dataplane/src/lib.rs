@@ -12,6 +12,7 @@
 //! them.
 
 mod app;
+mod asked;
 mod backup;
 mod check;
 mod config;

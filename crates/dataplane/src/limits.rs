@@ -69,6 +69,9 @@ pub const TIMER_OVERHEAD_BYTES: usize = 256;
 pub const DEDUP_GRACE: Nanos = Nanos::from_secs(5);
 /// The same for a request with an idempotency key.
 pub const KEYED_GRACE: Nanos = Nanos::from_secs(300);
+/// By how much later the deadline of a repeat must be for the log to say that it came: half of the time
+/// for which it is remembered, so that few entries say so and none comes too late.
+pub const REPEAT_NOTED_AFTER: Nanos = Nanos(KEYED_GRACE.0 / 2);
 /// Requests with an idempotency key that one ingress admits within the time that they are
 /// remembered: it bounds what shards remember.
 pub const KEYED_MAX: usize = 1 << 18;
@@ -118,6 +121,9 @@ pub const PENDING_SHARD_MAX: usize = 100;
 pub const PENDING_NODE_MAX: usize = 2_000;
 /// Bytes of a checkpoint that are made at a time; more when they are durable.
 pub const CHECKPOINT_LEN: usize = 256 * 1024;
+/// How long nothing may come of a snapshot whose copy needs the journal's oldest records, before the
+/// node gives the snapshot up. Much longer than any failure that passes by itself.
+pub const SNAPSHOT_AWAITED: Nanos = Nanos::from_secs(60);
 /// Bytes of a shard's part of a backup that may wait on the node for more of it to be made.
 pub const EXPORT_AHEAD_LEN: u64 = 1 << 20;
 /// Bytes that may wait before the part is given up: more is written than leaves the node.

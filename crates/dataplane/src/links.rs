@@ -10,7 +10,7 @@ use crate::packer::Packer;
 use crate::timers::{Timer, Timers};
 use e3_channel::{Acked, Arrival, Number, Receiver, Sender, Taken};
 use e3_model::{AppId, DropReason, Nanos, NodeId, RequestId, ShardKey, Timestamp};
-use e3_wire::frame::{Ack, Frame, Link};
+use e3_wire::frame::{Ack, Ends, Frame, Link};
 use slab::Slab;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -124,20 +124,22 @@ impl Links {
 
     /// Queues a message on a channel, which is made if it is not there.
     pub(crate) fn send(&mut self, app: &App, link: Link, to: NodeId, body: Rc<[u8]>, tag: Tag) {
+        if let Some(end) = self.sender(app, link, to) {
+            end.sender.push(body, tag);
+        }
+    }
+
+    /// The sending end of a channel for another message, made if it is not there.
+    pub(crate) fn sender(&mut self, app: &App, link: Link, to: NodeId) -> Option<&mut SendEnd> {
         let id = match self.sender_id(app, &link) {
             Some(id) => id,
             None => {
                 let epoch = self.first_epochs.get(&link.app).copied().unwrap_or(0);
-                match self.add_sender(app, link, to, epoch) {
-                    Some(id) => id,
-                    None => return,
-                }
+                self.add_sender(app, link, to, epoch)?
             }
         };
-        if let Some(end) = self.senders.get_mut(id.at()) {
-            end.sender.push(body, tag);
-        }
         self.list(id);
+        self.senders.get_mut(id.at())
     }
 
     /// None if the application has no such channel.
@@ -267,6 +269,18 @@ impl Links {
         {
             end.receiver.restart();
             self.ack_within(now, timers, delivery.end, Nanos::ZERO);
+        }
+    }
+
+    /// Asks the primary of a shard to begin its stream to this node again: what has come of it is given
+    /// up.
+    pub(crate) fn restart_stream(&mut self, now: Timestamp, timers: &mut Timers, key: ShardKey) {
+        let mut ends = self.receivers.iter_mut();
+        let stream = ends
+            .find(|(_, end)| end.key == key && matches!(end.link.ends, Ends::Replication { .. }));
+        if let Some((at, end)) = stream {
+            end.receiver.restart();
+            self.ack_within(now, timers, EndId::new(at), Nanos::ZERO);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The log of a shard, as primary and backups have it in common: collections, dedup table, dead
 //! letters, timers, and the entries whose outputs are not durable downstream.
 
+use crate::asked::Asked;
 use crate::dead_letters::DeadLetters;
 use crate::dedup::{DedupTable, remembered_until};
 use crate::deliberate::{self, Fault};
@@ -50,6 +51,8 @@ pub(crate) struct Outgoing {
     pub(crate) deliveries: Vec<Delivery>,
     /// The dead letter that it replays.
     letter: Option<DeadLetter>,
+    /// For whom the outputs were sent last.
+    pub(crate) asked: Asked,
 }
 
 impl Log {
@@ -187,8 +190,8 @@ impl Log {
 
     /// Forgets the messages of a stateless service with outputs that are not durable: their senders
     /// still have them. If one comes again and is not handled, because its deadline has passed, nobody
-    /// knows what its outputs have done. Of a replay nobody else has the message: it is a dead letter again, some of whose
-    /// effects may have taken place.
+    /// knows what its outputs have done. Of a replay nobody else has the message: it is a dead letter
+    /// again, some of whose effects may have taken place.
     pub(crate) fn forget_unsent(&mut self, now: Timestamp) {
         if deliberate::is(Fault::UnsentForHandled) {
             return;
@@ -252,6 +255,7 @@ impl Outgoing {
         Outgoing {
             open: entry.outputs.len(),
             durable: Vec::new(),
+            asked: Asked::by_entry(&entry),
             entry,
             deliveries: Vec::new(),
             letter: None,
@@ -263,6 +267,11 @@ impl Outgoing {
         let all = 0..self.entry.outputs.len() as u32;
         all.filter(|at| self.open > 0 && !self.durable.contains(at))
             .collect()
+    }
+
+    /// Whether the outputs on their way bring the answer that is asked for.
+    pub(crate) fn is_sent_for(&self, asked: &Asked) -> bool {
+        self.asked.is_at(asked) && self.asked.deadline >= asked.deadline
     }
 
     /// An output is durable at its receiver.

@@ -11,6 +11,7 @@ mod publications;
 mod release;
 mod timers;
 
+use crate::asked::Asked;
 use crate::check::check_message;
 use crate::cores::Occupied;
 use crate::declared::Declared;
@@ -25,7 +26,7 @@ use crate::outbound::Outbounds;
 use crate::publications::Publications;
 use crate::reach::ClockCheck;
 use crate::refusal::{Refusal, full, refusal, state_bytes_max};
-use crate::shard::{Asked, Context, Effect, Shard, Turn, Waiting};
+use crate::shard::{Context, Effect, Shard, Turn, Waiting};
 use crate::streams::Streams;
 use e3_invocation::{Completion, HandlerError, Invocation, Outcome as Run};
 use e3_model::application::WhenAlone;
@@ -332,6 +333,7 @@ impl Primary {
         match done.outcome {
             Run::Completed(effects) => {
                 let delivery = waiting.delivery;
+                turn.shard.counts.handled += 1;
                 let entry = entry(turn, now, &waiting, Handled::Completed(effects));
                 self.append(turn, entry, delivery);
             }
@@ -402,16 +404,24 @@ impl Primary {
 
     /// Commits a message without effects, answers its client, keeps it as a dead letter.
     fn give_up(&mut self, turn: &mut Turn<'_>, now: Timestamp, waiting: Waiting, refusal: Refusal) {
+        let why = refusal.outcome;
         let Refusal { outcome, reason } = match waiting.fired() {
             // It was not handled before: it would not be there.
             Some(_) => refusal,
             None => refusal.of(turn, &waiting.message),
         };
         let counts = &mut turn.shard.counts;
+        counts.handled += 1;
         counts.dead_lettered += 1;
         counts.expired += u64::from(outcome == Outcome::Expired);
         let delivery = waiting.delivery;
-        let entry = entry(turn, now, &waiting, Handled::GivenUp { outcome, reason });
+        let mut entry = entry(turn, now, &waiting, Handled::GivenUp { outcome, reason });
+        let stateful = turn.cx.app.service(turn.shard.key).stateful;
+        // If it was handled before, what followed from it is known further downstream. So it may come
+        // again; but it must not be replayed.
+        if !stateful && waiting.message.topic.is_some() && waiting.replays.is_none() {
+            entry.reply.iter_mut().for_each(|reply| reply.outcome = why);
+        }
         self.append(turn, entry, delivery);
     }
 
@@ -422,7 +432,6 @@ impl Primary {
         mut entry: Entry,
         delivery: Option<Delivery>,
     ) {
-        turn.shard.counts.handled += u64::from(!entry.is_expiry);
         let mut delivery = delivery;
         if deliberate::is(Fault::DurableBeforeCommit) {
             turn.complete(delivery.take(), ACK_DELAY);

@@ -2,6 +2,7 @@
 //! effects that a transition asks for.
 
 use crate::app::App;
+use crate::asked::Asked;
 use crate::config::Config;
 use crate::journal::{Awaited, Disk};
 use crate::lease::Leases;
@@ -16,7 +17,7 @@ use e3_model::outbound::Answer;
 use e3_model::plan::{NodePlan, Peer};
 use e3_model::topic::Publication;
 use e3_model::{AppId, DropReason, MessageId, Nanos, NodeId, RequestId, ShardKey, Timestamp, Via};
-use e3_wire::entry::{Entry, Reply};
+use e3_wire::entry::Reply;
 use e3_wire::frame::Link;
 use e3_wire::message::Message;
 use e3_wire::timer::TimerName;
@@ -184,17 +185,6 @@ pub(crate) enum Effect {
     Drop(DropReason),
 }
 
-/// Who waits for an answer, and what is asked for.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Asked {
-    pub(crate) attempt: u16,
-    pub(crate) deadline: Timestamp,
-    pub(crate) reply_to: NodeId,
-    pub(crate) reply_to_incarnation: u32,
-    /// See [`Message::is_branch`].
-    pub(crate) is_branch: bool,
-}
-
 /// Who waits for the answer to a call: the process of a node, and its name for the call.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Caller {
@@ -224,33 +214,6 @@ impl Waiting {
     pub(crate) fn fired(&self) -> Option<TimerName> {
         let fires = self.replays.is_none() && self.message.id.via == Via::Timer;
         self.timer.clone().filter(|_| fires)
-    }
-}
-
-impl Asked {
-    pub(crate) fn by_entry(e: &Entry) -> Asked {
-        Asked {
-            attempt: e.attempt,
-            deadline: e.deadline,
-            reply_to: e.reply_to,
-            reply_to_incarnation: e.reply_to_incarnation,
-            is_branch: e.is_branch,
-        }
-    }
-
-    pub(crate) fn by_message(m: &Message) -> Asked {
-        Asked {
-            attempt: m.attempt,
-            deadline: m.deadline,
-            reply_to: m.reply_to,
-            reply_to_incarnation: m.reply_to_incarnation,
-            is_branch: m.is_branch,
-        }
-    }
-
-    /// Whether both are answered at the same ingress.
-    pub(crate) fn is_at(&self, other: &Asked) -> bool {
-        (self.reply_to, self.reply_to_incarnation) == (other.reply_to, other.reply_to_incarnation)
     }
 }
 

@@ -1,6 +1,7 @@
 //! All integration tests of the crate in one program: each program links the whole crate again.
 
 mod admission;
+mod away;
 mod backup;
 mod call;
 mod channels;
@@ -16,6 +17,7 @@ mod formats;
 mod history;
 mod interest;
 mod letters;
+mod lost_snapshot;
 mod once;
 mod outbound;
 mod outbound_http;
@@ -32,4 +34,5 @@ mod store;
 mod streams;
 mod timers;
 mod topics;
+mod topics_repeats;
 mod transfer;

@@ -23,7 +23,7 @@ const fn shard_key() -> ShardKey {
     }
 }
 
-fn manifest(replicas: u16) -> String {
+pub(crate) fn manifest(replicas: u16) -> String {
     format!(
         "apiVersion: e3.dev/v1alpha1
 kind: Application
@@ -72,7 +72,7 @@ fn counts(c: &Cluster, node: u32, requests: u64) -> Vec<i64> {
 }
 
 /// A handler that counts all requests, and keeps so many long keys for each of sixty.
-fn count_all(keys: u8) -> Handler {
+pub(crate) fn count_all(keys: u8) -> Handler {
     Box::new(move |_, invocation, state| {
         let (mut txn, mut effects) = (Txn::new(), Effects::default());
         txn.begin(invocation.slot.0);

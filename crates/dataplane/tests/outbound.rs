@@ -86,6 +86,29 @@ fn who_takes_over_gets_the_answer_that_its_predecessor_did_not() {
 }
 
 #[test]
+fn who_takes_over_long_after_the_deadline_does_not_know_the_outcome() {
+    let mut c = cluster();
+    let deadline = after(&c, 2_000);
+    let answers = handle(&mut c, move |_| {
+        let asks = ["a", "b", "c"];
+        asks.map(|name| ask(name, to("back"), deadline, b"on ping"))
+            .to_vec()
+    });
+    c.cut.insert((3, 0));
+    request(&mut c, 1);
+    c.pass(100);
+    assert_eq!(counted(&c, 3, shard(2, 0), b"on ping"), 3);
+    c.kill(0);
+    c.pass(10_000);
+    c.promote(shard(0, 0), 1);
+    c.publish();
+    c.pass(3_000);
+    let outcomes: Vec<_> = answers.borrow().iter().map(|a| a.1).collect();
+    assert_eq!(outcomes, vec![nobody(Outcome::Unknown); 3]);
+    assert_eq!(open(&c, 1), 0);
+}
+
+#[test]
 fn an_answer_that_the_successor_has_handled_is_not_handled_again() {
     let mut c = cluster();
     let deadline = after(&c, 30_000);

@@ -214,6 +214,29 @@ fn an_expired_request_is_not_handled_while_its_letter_is_replayed() {
 }
 
 #[test]
+fn a_repeat_takes_the_place_of_a_dead_letter_that_outlived_its_request() {
+    let mut c = single(1);
+    let late = keyed(&c, 5, 1, c.now - Nanos::from_millis(100));
+    c.send_request(0, late);
+    c.pass(20);
+    assert_eq!(c.report(0, key()).dead_letters, 1);
+    // It is forgotten when another one comes.
+    c.pass_coarsely(320);
+    let deadline = soon(&c);
+    c.request(0, 2, 0, b"k", deadline);
+    c.pass(20);
+    let again = keyed(&c, 5, 1, soon(&c));
+    c.send_request(0, again);
+    c.pass(20);
+    assert_eq!(c.count(0, key(), 5, 1), 1);
+    assert_eq!(
+        c.report(0, key()).dead_letters,
+        0,
+        "a replay would repeat it"
+    );
+}
+
+#[test]
 fn a_retry_elsewhere_is_answered_there_when_the_first_attempt_is_durable() {
     let mut c = pair(4);
     c.cut.insert((1, 0));

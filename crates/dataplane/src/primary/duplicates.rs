@@ -1,12 +1,14 @@
 //! Messages that come again: copies and retries of what was handled, and replays of dead letters.
 
 use super::{InFlight, Primary};
+use crate::asked::Asked;
 use crate::dedup::{Lookup, revives};
 use crate::deliberate::{self, Fault};
-use crate::emit::emit_retry;
-use crate::limits::ACK_DELAY;
+use crate::emit::{emit_retry, handler_now};
+use crate::limits::{ACK_DELAY, DEADLINE_AHEAD_MAX, REPEAT_NOTED_AFTER};
+use crate::log::Log;
 use crate::refusal::{refusal_of_replay, refuse};
-use crate::shard::{Asked, Effect, Turn, Waiting};
+use crate::shard::{Effect, Turn, Waiting};
 use e3_model::{MessageId, Via};
 use e3_wire::entry::{Entry, Outcome, Reply};
 use e3_wire::message::Message;
@@ -72,6 +74,11 @@ impl Primary {
                     turn.complete(waiting.delivery, ACK_DELAY);
                     return None;
                 }
+                // It is not remembered any more, but its dead letter is kept. No replay may follow.
+                if message.is_keyed() && waiting.replays.is_none() && can_replay(log, id) {
+                    waiting.replays = Some(id);
+                    return Some(waiting);
+                }
             }
             Lookup::Stale => {
                 turn.complete(waiting.delivery, ACK_DELAY);
@@ -103,6 +110,10 @@ impl Primary {
         let first = self.commit + 1;
         let place = entry.op.checked_sub(first);
         let Some(pending) = place.and_then(|at| self.pending.get_mut(at as usize)) else {
+            if must_note(&duplicate, entry) {
+                let entry = repeated(turn, &duplicate.message, entry);
+                return self.append(turn, entry, duplicate.delivery);
+            }
             let stateful = turn.cx.app.service(turn.shard.key).stateful;
             match turn.shard.log.outgoing(entry.op).filter(|_| !stateful) {
                 // As durable as the first copy.
@@ -121,6 +132,49 @@ impl Primary {
         if !asked.is_at(&Asked::by_entry(entry)) || asked.deadline > entry.deadline {
             pending.retries.push(asked);
         }
+    }
+}
+
+/// Whether there is a dead letter of a message that may be replayed.
+fn can_replay(log: &Log, id: MessageId) -> bool {
+    let letter = log.dead_letters.get(&id);
+    letter.is_some() && refusal_of_replay(letter).is_none()
+}
+
+/// Whether the log must say that a message came again, so that it is remembered for as long as its
+/// sender repeats it. Not if it expired: then it is handled when it has time.
+fn must_note(duplicate: &Waiting, entry: &Entry) -> bool {
+    let outcome = entry.reply.as_ref().map(|r| r.outcome);
+    entry.is_keyed()
+        && duplicate.replays.is_none()
+        && outcome != Some(Outcome::Expired)
+        && duplicate.message.deadline > entry.deadline + REPEAT_NOTED_AFTER
+}
+
+/// The entry of a message that was handled before: it writes nothing, and its outputs and reply are those
+/// of the first one.
+fn repeated(turn: &mut Turn<'_>, message: &Message, entry: &Entry) -> Entry {
+    let log = &mut turn.shard.log;
+    let attempt = log
+        .dedup
+        .next_attempt(entry.slot, &entry.id, message.attempt);
+    let (op, now) = (log.op + 1, log.time(turn.cx.now));
+    Entry {
+        op,
+        attempt: attempt.unwrap_or(entry.attempt),
+        now,
+        sent: handler_now(turn, now, message),
+        deadline: message.deadline.min(now + DEADLINE_AHEAD_MAX),
+        reply_to: message.reply_to,
+        reply_to_incarnation: message.reply_to_incarnation,
+        is_branch: message.is_branch,
+        batch: Vec::new(),
+        dead: None,
+        replays: None,
+        fired: None,
+        timers: Vec::new(),
+        confirmed: Vec::new(),
+        ..entry.clone()
     }
 }
 

@@ -4,6 +4,7 @@
 use super::Primary;
 use super::timers::waiting;
 use crate::deliberate::{self, Fault};
+use crate::limits::OUTBOUND_GRACE;
 use crate::log::Log;
 use crate::outbound::{Ask, Known, Receiver};
 use crate::shard::{Context, Effect, Shard, Turn, Waiting};
@@ -39,8 +40,14 @@ impl Primary {
             };
             let is_inherited = self.outbounds.is_inherited(pending.op());
             let repeats = !matches!(outbound.to, Destination::Http(_));
-            // A service that was asked before its deadline still has the answer.
-            if now > outbound.deadline && !(is_inherited && repeats) {
+            // A service that was asked before its deadline still has the answer. Later than this an
+            // ingress would reject the request, as if nobody had been asked.
+            let asks_until = if is_inherited && repeats {
+                outbound.deadline + OUTBOUND_GRACE
+            } else {
+                outbound.deadline
+            };
+            if now > asks_until {
                 continue;
             }
             let id = ask_id(&place.1, pending, key);
@@ -68,8 +75,9 @@ impl Primary {
             let is_futile = now > outbound.deadline
                 && self.outbounds.is_refused(id)
                 && !self.outbounds.is_inherited(pending.op());
+            let is_late = now > outbound.deadline + OUTBOUND_GRACE;
             let may_ask = !self.frozen && self.may_serve(turn.cx, turn.shard);
-            if may_ask && !is_futile && ask_id(&place, pending, key) == id {
+            if may_ask && !is_futile && !is_late && ask_id(&place, pending, key) == id {
                 let ask = ask_of(id, pending, outbound);
                 self.outbounds.on_asked_again(id);
                 turn.effects.push(Effect::Ask(Box::new(ask)));

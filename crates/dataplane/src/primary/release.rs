@@ -1,8 +1,9 @@
 //! Releases what is committed: outputs and replies leave when all backups have their entry.
 
 use super::Primary;
+use crate::asked::Asked;
 use crate::emit::{ack_delay, emit, emit_retry};
-use crate::shard::{Asked, Context, Effect, Shard, Turn};
+use crate::shard::{Context, Effect, Shard, Turn};
 
 impl Primary {
     /// Whether the oldest entry that waits may be released.

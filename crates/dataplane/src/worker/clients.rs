@@ -3,6 +3,7 @@
 
 use super::{Output, Worker};
 use crate::app::ReplicaId;
+use crate::asked::Asked;
 use crate::config::Config;
 use crate::dedup::{Lookup, remembered_until};
 use crate::ingress::{
@@ -13,7 +14,7 @@ use crate::links::Tag;
 use crate::primary::Primary;
 use crate::reach::ClockCheck;
 use crate::refusal::{refusal_of_replay, refuse};
-use crate::shard::{Asked, Shard};
+use crate::shard::Shard;
 use e3_model::{
     Address, AppId, DropReason, MessageId, Nanos, RequestId, ShardKey, Slot, Timestamp,
     TraceContext,
@@ -167,8 +168,10 @@ impl Worker {
         };
         let body = message.encode().into();
         let tag = Tag::Request(q.app, q.id);
-        self.links.send(app, link, route.primary, body, tag);
-        self.ingress.on_forwarded((q.app, q.id));
+        let until = self.ingress.on_forwarded((q.app, q.id));
+        if let Some(end) = self.links.sender(app, link, route.primary) {
+            end.sender.push_until(self.world.now, until, body, tag);
+        }
     }
 
     /// Sends a reply to the ingress that waits for it.

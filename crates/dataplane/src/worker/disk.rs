@@ -7,7 +7,7 @@ use crate::deliberate::{self, Fault};
 use crate::journal::{Awaited, Disk, Journal, Position, Waiter};
 use crate::links::Delivery;
 use crate::recovery::Recovery;
-use crate::replica::Replica;
+use crate::replica::{Replica, RoleState};
 use crate::timers::Timer;
 use e3_model::{Nanos, ShardKey, Timestamp};
 use e3_wire::journal::{Origin, Record, Step, seal};
@@ -186,6 +186,19 @@ impl Worker {
         }
     }
 
+    /// Whether no snapshot arrives for a replica. One of which nothing comes any more is given up: as
+    /// long as it may arrive, its copy gets no checkpoint, and the journal of the node grows.
+    fn has_no_snapshot(&mut self, id: ReplicaId) -> bool {
+        let now = self.world.now;
+        let Replica { shard, role, .. } = &mut self.replicas[id.at()].replica;
+        if let RoleState::Backup(backup) | RoleState::Joining(backup) = role
+            && backup.give_up_snapshot(now)
+        {
+            self.links.restart_stream(now, &mut self.timers, shard.key);
+        }
+        !self.replicas[id.at()].replica.has_incoming()
+    }
+
     /// Makes more of the checkpoint of the copy whose records go back farthest, if the journal is long.
     /// More follows when that is durable, so that a checkpoint takes its turn with other records.
     pub(super) fn checkpoint(&mut self) {
@@ -206,7 +219,7 @@ impl Worker {
                 return;
             }
             None => match self.bases().min() {
-                Some((_, id)) if !self.replicas[id.at()].replica.has_incoming() => id,
+                Some((_, id)) if self.has_no_snapshot(id) => id,
                 _ => return,
             },
         };

@@ -174,7 +174,7 @@ pub fn publication(topic: &str, invocation: &Invocation, payload: &[u8]) -> Time
 }
 
 /// Counts the request under its number. Those of a key must come in ascending order.
-fn count(invocation: &Invocation, state: &mut State) -> Effects {
+pub fn count(invocation: &Invocation, state: &mut State) -> Effects {
     let text = str::from_utf8(&invocation.payload).unwrap();
     let seq: i64 = text.split_once(' ').unwrap().1.parse().unwrap();
     let last = [b"last ", &*invocation.key].concat();
