@@ -143,6 +143,16 @@ pub enum CommandError {
         /// The shards.
         left: Vec<String>,
     },
+    /// A SmartNIC relays the traffic of a host that is to be removed.
+    #[error(
+        "node {node:?} cannot be removed: SmartNIC {relay:?} of its server relays its traffic; remove the SmartNIC first (e3 node remove {relay})"
+    )]
+    Relayed {
+        /// The host.
+        node: String,
+        /// The first of its relays.
+        relay: String,
+    },
     /// A replica on a node that is to be drained may be nowhere else.
     #[error("node {node:?} cannot be drained: {}; add a server (e3 node add){}",
         no_domain(shard, *replicas, pin.as_ref()),

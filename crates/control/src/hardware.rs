@@ -44,8 +44,14 @@ impl Control {
         Ok((topology, added.map_err(CommandError::Hardware)?))
     }
 
-    /// What the topology would be with this hardware, or why it cannot be added.
+    /// What the topology would be with this hardware, or why it cannot be added. What a release of the
+    /// active format cannot read is refused here and not in a replay, since old logs may have it.
     pub fn grown(&self, racks: &[Rack]) -> Result<Topology, CommandError> {
+        let servers = racks.iter().flat_map(|rack| &rack.servers);
+        let mut nodes = servers.flat_map(|server| &server.nodes);
+        if nodes.any(|node| node.disk.is_some()) {
+            self.check_format(Format::CONSTRAINTS, "sizes of disks of added nodes")?;
+        }
         self.grow(racks).map(|(topology, _)| topology)
     }
 
@@ -89,6 +95,19 @@ impl Control {
         self.forget_index();
         self.settle_all();
         Ok(Applied::Changed)
+    }
+
+    /// Refuses to remove a host whose traffic SmartNICs relay: without it the topology would break a rule, and
+    /// nothing could be added to it. Old logs may have such removals, so a replay does not ask.
+    pub fn check_remove(&self, node: NodeId) -> Result<(), CommandError> {
+        self.check_node(node)?;
+        let relays = self.index().relays.get(&node).cloned().unwrap_or_default();
+        relays.first().map_or(Ok(()), |relay| {
+            Err(CommandError::Relayed {
+                node: self.node_name(node),
+                relay: self.node_name(*relay),
+            })
+        })
     }
 
     /// Whether an operator keeps new instances off the node.

@@ -11,6 +11,7 @@ use crate::limits::{
     START_FAILED_TIME, START_TIME_MAX,
 };
 use crate::state::{AppState, Control};
+use e3_model::plan::ShardPlan;
 use e3_model::{AppId, Timestamp};
 use std::collections::BTreeMap;
 
@@ -66,7 +67,7 @@ struct Watch {
     before: Attempts,
     /// What had been attempted when this version was first seen, then when it had started.
     begin: Attempts,
-    /// Since when it could have started: it is deployed, and all primaries are up.
+    /// Since when it could have started: it is deployed, and all shards have a primary that is up.
     since: Timestamp,
     /// Since when it has failed to start without a gap.
     failing: Option<Timestamp>,
@@ -96,7 +97,9 @@ impl Probation {
             let why = if app.has_started {
                 watch.fails(now, &seen)
             } else {
-                let is_up = app.plan.shards.iter().all(|s| control.is_up(s.primary));
+                // A shard that waits for a place starts nowhere, although the node of its last primary may be up.
+                let starts = |s: &ShardPlan| !app.is_orphan(s) && control.is_up(s.primary);
+                let is_up = app.plan.shards.iter().all(starts);
                 watch.does_not_start(now, &seen, is_up)
             };
             if let Some(why) = why.filter(|_| app.may_roll_back()) {
@@ -151,7 +154,7 @@ impl Watch {
         let Some(error) = &seen.error else {
             self.failing = None;
             if !is_up {
-                // Nothing starts without its node; the time counts from when that is back.
+                // Nothing starts without a node; the time counts from when there is one.
                 self.since = now;
             }
             let limit = START_TIME_MAX;

@@ -182,6 +182,59 @@ fn what_is_wrong_with_new_hardware_is_said_and_nothing_is_added() {
 }
 
 #[test]
+fn what_the_release_of_the_format_cannot_read_is_not_added_and_a_replay_takes_it() {
+    let mut racks = server("rack1", "s4");
+    racks[0].servers[0].nodes[0].disk = Some("1Gi".parse().unwrap());
+    let mut s = up();
+    let refused = s.control.grown(&racks).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("sizes of disks of added nodes need format 9"),
+        "{refused}"
+    );
+    s.control.grown(&server("rack1", "s4")).unwrap();
+    let newer = Script::founded(Format::CONSTRAINTS);
+    newer.control.grown(&racks).unwrap();
+    // A log of this format may have it all the same.
+    assert_eq!(add(&mut s, racks), [NodeId(6)]);
+    s.check();
+}
+
+#[test]
+fn a_host_goes_after_the_smartnics_that_relay_its_traffic() {
+    let mut s = up();
+    let relayed = racks(
+        "    - name: rack1\n      servers:\n        - name: s4\n          system: Type1-SmartNIC\n          nodes:\n            - {name: s4-host, kind: host, cores: 12, memory: 64Gi}\n            - {name: s4-nic0, kind: smartnic, cores: 12, memory: 4Gi, relay: true}\n",
+    );
+    let [host, nic] = add(&mut s, relayed)[..] else {
+        panic!("two nodes are added");
+    };
+    let refused = s.control.check_remove(host).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "node \"s4-host\" cannot be removed: SmartNIC \"s4-nic0\" of its server relays its traffic; remove the SmartNIC first (e3 node remove s4-nic0)"
+    );
+    assert_eq!(s.control.check_remove(NodeId(0)), Ok(()));
+    // A replay takes what an old log has. Nothing can be added then until the SmartNIC is gone too.
+    let mut old = up();
+    let again = s.control.topology.node(host).unwrap().in_server.clone();
+    let mut rack = server("rack1", "s4");
+    rack[0].servers[0] = again;
+    add(&mut old, rack);
+    remove(&mut old, host).unwrap();
+    assert!(not_added(&mut old, server("rack1", "s5")).contains("relay needs a host"));
+    remove(&mut old, nic).unwrap();
+    add(&mut old, server("rack1", "s5"));
+    old.check();
+    // In the other order both go.
+    assert_eq!(s.control.check_remove(nic), Ok(()));
+    remove(&mut s, nic).unwrap();
+    assert_eq!(s.control.check_remove(host), Ok(()));
+    remove(&mut s, host).unwrap();
+    add(&mut s, server("rack1", "s5"));
+    s.check();
+}
+
+#[test]
 fn a_log_of_the_format_before_has_no_such_command() {
     let mut s = Script::filled();
     let expected = "nodes that are added, cordoned or removed need format 8";

@@ -1,6 +1,6 @@
 //! The number of shards of a service changes: when it may, and what becomes of views and copies.
 
-use crate::script::Script;
+use crate::script::{KEY, Script};
 use e3_control::{Applied, Command, CommandError};
 use e3_model::plan::{NodeEvent, ShardPlan};
 use e3_model::{AppId, NodeId, ServiceId, ShardKey};
@@ -222,6 +222,27 @@ fn a_view_that_changes_meanwhile_makes_it_begin_again() {
     stop_all(&mut s);
     assert_eq!(shards(&s).len(), 4);
     assert_eq!(s.state_lost(), 0);
+    s.check();
+}
+
+#[test]
+fn a_change_that_waits_for_copies_is_withdrawn() {
+    let mut s = Script::filled();
+    // A copy that is not filled yet.
+    s.ok(Command::Scale {
+        app: AppId(1),
+        service: KEY.service,
+        replicas: 3,
+    });
+    reshard(&mut s, 4).unwrap();
+    let waits = |s: &Script| s.control.apps[&AppId(1)].resharding.is_some();
+    assert!(waits(&s) && !are_frozen(&s));
+    s.ok(Command::Cancel { key: KEY });
+    assert!(!waits(&s));
+    s.settle();
+    assert_eq!((shards(&s).len(), are_frozen(&s)), (2, false));
+    reshard(&mut s, 4).unwrap();
+    assert!(waits(&s));
     s.check();
 }
 

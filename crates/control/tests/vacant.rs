@@ -2,9 +2,11 @@
 
 use crate::script::{AT, KEY, NODES, Script, all_nodes};
 use e3_control::limits::LOSSES_MAX;
-use e3_control::{Command, CommandError, Loss};
+use e3_control::{Command, CommandError, Loss, Probation, Seen};
+use e3_model::document::parse_application;
 use e3_model::plan::{NodeEvent, NodeHello, Role};
 use e3_model::{Address, AppId, Nanos, NodeId, ServiceId, ShardId, ShardKey};
+use std::collections::BTreeMap;
 
 /// Two services without state.
 const STATELESS: &str = "
@@ -108,6 +110,45 @@ fn a_shard_that_may_go_nowhere_waits_in_one_view() {
     s.cut_ways(&[]);
     let after = s.shard(FRONT);
     assert_eq!((after.primary, after.view), (node, orphan.view + 1));
+    s.check();
+}
+
+#[test]
+fn a_version_is_not_left_because_a_shard_waits_for_a_place() {
+    let pinned = STATELESS.replacen(
+        "module: front.wasm",
+        "module: front.wasm\n      pin: {node: s2-host}",
+        1,
+    );
+    let mut s = stateless(&pinned);
+    s.ok(Command::Started {
+        app: AppId(1),
+        code_version: 1,
+    });
+    let node = s.shard(FRONT).primary;
+    s.isolate(node);
+    s.ok(Command::Deploy {
+        app: Box::new(parse_application("a.yaml", &pinned).unwrap()),
+        modules: vec!["next".into(), "m".into()],
+        assets: BTreeMap::new(),
+        profiles: BTreeMap::new(),
+        overcommit: false,
+        restored: None,
+        placed: Vec::new(),
+    });
+    let orphan = s.shard(FRONT);
+    let app = &s.control.apps[&AppId(1)];
+    assert!(app.is_orphan(&orphan) && s.control.is_up(orphan.primary));
+    let mut probation = Probation::default();
+    let mut look = |s: &mut Script| {
+        let now = s.next_second();
+        !(probation.look(now, &s.control, |_| Seen::default())).is_empty()
+    };
+    assert!(!(0..400).any(|_| look(&mut s)), "nothing can start");
+    // Once it has its place, the time counts.
+    s.cut_ways(&[]);
+    assert!(!(0..180).any(|_| look(&mut s)));
+    assert!((0..5).any(|_| look(&mut s)));
     s.check();
 }
 

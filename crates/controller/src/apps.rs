@@ -98,13 +98,20 @@ pub(crate) async fn forget(
 }
 
 pub(crate) async fn blob(State(s): State<Shared>, Path(digest): Path<String>) -> Response {
-    match s.core().blobs.get(&digest) {
-        Some(bytes) => {
+    // Reading and hashing must not hold up others.
+    let blobs = s.core().blobs.clone();
+    match blobs.get(&digest) {
+        Ok(Some(bytes)) => {
             ([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response()
         }
-        None => {
+        Ok(None) => {
             let error = format!("there is no blob {digest:?}");
             Refusal::new(StatusCode::NOT_FOUND, error).into_response()
+        }
+        Err(e) => {
+            let error = e.to_string();
+            s.core().complain(error.clone());
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error).into_response()
         }
     }
 }

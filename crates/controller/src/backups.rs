@@ -143,11 +143,13 @@ pub(crate) async fn restored(
     Query(Offset { offset }): Query<Offset>,
 ) -> Result<Vec<u8>, Refusal> {
     let core = s.core();
-    let bytes = is_part(&file).then(|| {
+    let bytes = if is_part(&file) {
         let len_max = CHUNK_LEN_MAX as u64;
-        core.restores.read(number, &file, offset, len_max)
-    });
-    bytes.flatten().ok_or_else(|| no_restore(number))
+        core.restores.read(number, &file, offset, len_max)?
+    } else {
+        None
+    };
+    bytes.ok_or_else(|| no_restore(number))
 }
 
 fn no_backup(number: u64) -> Refusal {
@@ -292,13 +294,14 @@ impl Core {
             {
                 continue;
             }
-            let len = self.blobs.len(digest);
-            let error = || format!("{name:?} of application {:?} is not stored", plan.app.name);
+            let error = |why| format!("{name:?} of application {:?}: {why}", plan.app.name);
+            let blob = self.blobs.get(digest).map_err(|e| error(e.to_string()))?;
+            let blob = blob.ok_or_else(|| error("it is not stored".into()))?;
             files.push(BackupFile {
                 is_asset,
                 name: name.clone(),
                 digest: digest.clone(),
-                len: len.ok_or_else(error)?,
+                len: blob.len() as u64,
             });
         }
         let cut_at = taking.cut_at.unwrap_or(self.clock.now());
@@ -321,9 +324,9 @@ impl Core {
         let len_max = CHUNK_LEN_MAX as u64;
         let mut files = taking.head.iter().flat_map(|head| &head.files);
         let bytes = if files.any(|known| known.digest == file) {
-            self.blobs.read(file, offset, len_max)
+            self.blobs.read(file, offset, len_max)?
         } else if is_part(file) {
-            self.backups.read(number, file, offset, len_max)
+            self.backups.read(number, file, offset, len_max)?
         } else {
             None
         };

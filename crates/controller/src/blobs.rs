@@ -3,6 +3,7 @@
 
 use crate::limits::SECRET_LEN;
 use crate::parts::read_from;
+use e3_http::Refusal;
 use e3_model::is_name;
 use e3_store::StoreError;
 use sha2::{Digest, Sha256};
@@ -12,9 +13,23 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+#[derive(Clone)]
 pub(crate) struct Blobs {
     blobs: PathBuf,
     secrets: PathBuf,
+}
+
+/// Why a blob that is there cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BlobError {
+    #[error(
+        "{file}: its content has the SHA-256 {found} and not the one that it is named by; deploy an application with the module or asset again, which repairs it"
+    )]
+    Rotten { file: PathBuf, found: String },
+    #[error(
+        "{file} cannot be read: {source}; check the disk, or deploy an application with the module or asset again"
+    )]
+    Unreadable { file: PathBuf, source: io::Error },
 }
 
 fn system(file: &Path, source: io::Error) -> StoreError {
@@ -71,31 +86,43 @@ impl Blobs {
         Ok(Blobs { blobs, secrets })
     }
 
-    /// Stores a blob; returns its SHA-256 in hexadecimal.
+    /// Stores a blob; returns its SHA-256 in hexadecimal. A file that holds anything else is replaced.
     pub(crate) fn put(&self, bytes: &[u8]) -> Result<String, StoreError> {
         let digest = digest(bytes);
         let file = self.blobs.join(&digest);
-        if !file.exists() {
+        if !fs::read(&file).is_ok_and(|there| there == bytes) {
             write_whole(&file, bytes)?;
         }
         Ok(digest)
     }
 
-    /// A blob by its digest.
-    pub(crate) fn get(&self, digest: &str) -> Option<Vec<u8>> {
-        let good = digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit());
-        good.then(|| fs::read(self.blobs.join(digest)).ok())
-            .flatten()
-    }
-
-    /// Bytes of a blob.
-    pub(crate) fn len(&self, digest: &str) -> Option<u64> {
-        Some(fs::metadata(self.blobs.join(digest)).ok()?.len())
+    /// A blob by its digest, which its content has; none if there is none.
+    pub(crate) fn get(&self, named: &str) -> Result<Option<Vec<u8>>, BlobError> {
+        let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+        if named.len() != 64 || !named.bytes().all(is_hex) {
+            return Ok(None);
+        }
+        let file = self.blobs.join(named);
+        let bytes = match fs::read(&file) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(BlobError::Unreadable { file, source }),
+        };
+        let found = digest(&bytes);
+        if found != named {
+            return Err(BlobError::Rotten { file, found });
+        }
+        Ok(Some(bytes))
     }
 
     /// Bytes of a blob that a plan names, from an offset on.
-    pub(crate) fn read(&self, digest: &str, offset: u64, len_max: u64) -> Option<Vec<u8>> {
-        read_from(&self.blobs.join(digest), offset, len_max).ok()
+    pub(crate) fn read(
+        &self,
+        digest: &str,
+        offset: u64,
+        len_max: u64,
+    ) -> Result<Option<Vec<u8>>, Refusal> {
+        read_from(&self.blobs.join(digest), offset, len_max)
     }
 
     /// Removes all blobs except these.
@@ -166,5 +193,33 @@ impl Blobs {
         let mut value = [0; SECRET_LEN];
         getrandom::fill(&mut value).map_err(|e| system(&file, io::Error::other(e.to_string())))?;
         write_whole(&file, &value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rotten_blob_is_named_and_repaired() {
+        let tmp = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(tmp.path()).unwrap();
+        let digest = blobs.put(b"module").unwrap();
+        assert_eq!(blobs.get(&digest).unwrap().unwrap(), b"module");
+        let file = blobs.blobs.join(&digest);
+        for rotten in [&b""[..], b"modul", b"moduld"] {
+            fs::write(&file, rotten).unwrap();
+            let error = blobs.get(&digest).unwrap_err().to_string();
+            assert!(error.starts_with(&file.display().to_string()), "{error}");
+            assert!(error.contains("deploy"), "{error}");
+            assert_eq!(blobs.put(b"module").unwrap(), digest);
+            assert_eq!(blobs.get(&digest).unwrap().unwrap(), b"module");
+        }
+        fs::remove_file(&file).unwrap();
+        assert_eq!(blobs.get(&digest).unwrap(), None);
+        assert_eq!(blobs.get("../secrets").unwrap(), None);
+        fs::create_dir(&file).unwrap();
+        let error = blobs.get(&digest).unwrap_err();
+        assert!(matches!(error, BlobError::Unreadable { .. }), "{error}");
     }
 }

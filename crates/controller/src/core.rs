@@ -73,6 +73,17 @@ pub(crate) struct Core {
     pub(crate) plan_source: u64,
 }
 
+/// A command as it is logged. It is read back here, since a log that cannot be read holds up the controller
+/// for good.
+fn record_of(command: &Command) -> Result<Vec<u8>, ExecuteError> {
+    let bytes = serde_json::to_vec(command).expect("commands have text keys only");
+    match serde_json::from_slice::<Command>(&bytes) {
+        Ok(read) if read == *command => Ok(bytes),
+        Ok(_) => Err(ExecuteError::Unlogged("it would be read as another".into())),
+        Err(e) => Err(ExecuteError::Unlogged(e.to_string())),
+    }
+}
+
 impl Core {
     pub(crate) fn open(
         config: &ControllerConfig,
@@ -213,10 +224,11 @@ impl Core {
         let (applied, choices) = next.apply_choosing(&command)?;
         let command = Control::logged(format, command, choices);
         if applied != Applied::Nothing {
-            let bytes = serde_json::to_vec(&command).expect("commands have text keys only");
-            if let Err(e) = self.store.append(&bytes) {
+            let record = record_of(&command);
+            let stored = record.and_then(|bytes| Ok(self.store.append(&bytes)?));
+            if let Err(e) = stored {
                 *next = before;
-                return Err(e.into());
+                return Err(e);
             }
         }
         Ok(applied)
@@ -311,5 +323,64 @@ impl Core {
     /// `app/service/shard`.
     pub(crate) fn shard_name(&self, key: ShardKey) -> String {
         self.control.shard_name(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use e3_model::Application;
+    use e3_model::document::{parse_application, parse_profile};
+
+    const APP: &str = include_str!("../../model/tests/two-services.yaml");
+    const PROFILE: &str = "apiVersion: e3.dev/v1alpha1\nkind: Profile\nmetadata: {name: p}\nspec:\n  provenance: modelled\n  source: a test\n  nodes:\n    host: {serviceTime: [{bytes: 1, time: 1us}], activePowerW: 0.1, activeCores: 1}\n";
+
+    fn deploy(outputs: f64) -> Command {
+        let app: Application = parse_application("a.yaml", APP).unwrap();
+        let mut profile = parse_profile("p.yaml", PROFILE).unwrap();
+        profile.spec.outputs.insert("back".into(), outputs);
+        Command::Deploy {
+            app: Box::new(app),
+            modules: Vec::new(),
+            assets: BTreeMap::new(),
+            profiles: BTreeMap::from([("p".into(), profile)]),
+            overcommit: false,
+            restored: None,
+            placed: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_command_that_the_log_cannot_hold_is_not_logged() {
+        assert!(record_of(&deploy(1.0 / 3.0)).is_ok());
+        for wrong in [f64::NAN, f64::INFINITY] {
+            let error = record_of(&deploy(wrong)).unwrap_err().to_string();
+            assert!(error.contains("the log cannot hold it"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_would_be_read_as_another_is_not_logged() {
+        let racks = |budget: &str| {
+            let text = format!(
+                "apiVersion: e3.dev/v1alpha1\nkind: Topology\nmetadata: {{name: t}}\nspec:\n  racks:\n    - name: r\n      powerBudgetW: {budget}\n      servers:\n        - name: s\n          system: Type1-SmartNIC\n          nodes:\n            - {{name: h, kind: host, cores: 12, memory: 64Gi}}\n"
+            );
+            let mut racks = e3_model::document::parse_topology("t.yaml", &text)
+                .unwrap()
+                .spec
+                .racks;
+            if budget == "1" {
+                racks[0].power_budget_w = Some(f64::INFINITY);
+            }
+            racks
+        };
+        assert!(
+            record_of(&Command::AddNodes {
+                racks: racks("500")
+            })
+            .is_ok()
+        );
+        let error = record_of(&Command::AddNodes { racks: racks("1") }).unwrap_err();
+        assert!(error.to_string().contains("read as another"), "{error}");
     }
 }

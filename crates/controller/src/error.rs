@@ -68,6 +68,9 @@ pub(crate) enum ExecuteError {
     Command(#[from] CommandError),
     #[error("decision cannot be stored: {0}")]
     Store(#[from] StoreError),
+    /// The log would hold something else than the command, or nothing that can be read.
+    #[error("decision cannot be stored: the log cannot hold it as it is: {0}")]
+    Unlogged(String),
     #[error("the controller decides nothing: {0}")]
     Broken(String),
 }

@@ -98,6 +98,8 @@ impl Core {
 
     fn remove_node(&mut self, name: String) -> Result<RemoveNodeResponse, Refusal> {
         let node = self.node_named(&name)?;
+        let check = self.control.check_remove(node);
+        check.map_err(ExecuteError::Command)?;
         self.execute(&Command::RemoveNode { node })?;
         self.forget(node);
         self.counters.on_remove(node);

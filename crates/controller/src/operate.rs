@@ -162,13 +162,31 @@ impl Core {
 
     fn reshard(&mut self, q: ReshardRequest) -> Result<ReshardResponse, Refusal> {
         let (app, service) = self.service_named(&q.service)?;
-        let before = self.control.apps[&app].plan.app.service(service).shards;
-        let command = Command::Reshard {
-            app,
-            service,
-            shards: q.shards,
+        let state = &self.control.apps[&app];
+        let before = state.plan.app.service(service).shards;
+        let change = state.resharding.as_ref();
+        let waits = change.is_some_and(|r| r.service == service && !r.is_freezing);
+        let command = if waits && q.shards == before {
+            // The present number withdraws a change that waits. Logs of all formats have this command.
+            let key = state.plan.key_of(service, 0);
+            Command::Cancel { key }
+        } else {
+            let shards = q.shards;
+            Command::Reshard {
+                app,
+                service,
+                shards,
+            }
         };
-        let changed = self.execute(&command)? != Applied::Nothing;
+        let refused = |e: ExecuteError| match e {
+            ExecuteError::Command(_) if waits => {
+                let service = &q.service;
+                let hint = format!("to withdraw that change: e3 scale {service} --shards {before}");
+                Refusal::from(e).hint(hint)
+            }
+            e => e.into(),
+        };
+        let changed = self.execute(&command).map_err(refused)? != Applied::Nothing;
         if changed {
             let (service, after) = (&q.service, q.shards);
             tracing::info!(
@@ -247,9 +265,12 @@ impl Core {
         let assets = release.assets.keys().map(|name| format!("asset {name:?}"));
         let digests = release.modules.iter().chain(release.assets.values());
         let mut needed = modules.chain(assets).zip(digests);
-        let (what, _) = needed.find(|(_, digest)| self.blobs.get(digest).is_none())?;
         let version = release.code_version;
-        Some(format!("{what} in version {version} is no longer stored"))
+        needed.find_map(|(what, digest)| match self.blobs.get(digest) {
+            Ok(Some(_)) => None,
+            Ok(None) => Some(format!("{what} in version {version} is no longer stored")),
+            Err(e) => Some(format!("{what} in version {version}: {e}")),
+        })
     }
 
     /// Rolls back versions that do not start, or that fail most of their requests.

@@ -154,8 +154,8 @@ impl Parts {
         file: &str,
         offset: u64,
         len_max: u64,
-    ) -> Option<Vec<u8>> {
-        read_from(&self.file(number, file), offset, len_max).ok()
+    ) -> Result<Option<Vec<u8>>, Refusal> {
+        read_from(&self.file(number, file), offset, len_max)
     }
 
     fn file(&self, number: u64, file: &str) -> PathBuf {
@@ -163,16 +163,53 @@ impl Parts {
     }
 }
 
-/// Bytes of a file from an offset on, at most `len_max`.
-pub(crate) fn read_from(path: &Path, offset: u64, len_max: u64) -> io::Result<Vec<u8>> {
-    let mut f = File::open(path)?;
-    f.seek(SeekFrom::Start(offset))?;
-    let mut bytes = Vec::new();
-    f.take(len_max).read_to_end(&mut bytes)?;
-    Ok(bytes)
+/// Bytes of a file from an offset on, at most `len_max`; none if there is no such file. Any other error may
+/// pass, so it must not look like a file that is gone.
+pub(crate) fn read_from(
+    path: &Path,
+    offset: u64,
+    len_max: u64,
+) -> Result<Option<Vec<u8>>, Refusal> {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut f = File::open(path)?;
+        f.seek(SeekFrom::Start(offset))?;
+        let mut bytes = Vec::new();
+        f.take(len_max).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    match read() {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => {
+            let error = format!("{} cannot be read: {e}", path.display());
+            Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error)
+                .hint("check the controller's disk, then try again"))
+        }
+    }
 }
 
 fn not_written(path: &Path, e: &io::Error) -> Refusal {
     let error = format!("{} cannot be written: {e}", path.display());
     Refusal::new(StatusCode::INSUFFICIENT_STORAGE, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::response::IntoResponse;
+
+    #[test]
+    fn only_a_part_that_is_not_there_is_missing() {
+        let tmp = tempfile::tempdir().unwrap();
+        let mut parts = Parts::open(tmp.path().join("parts"), |_| true).unwrap();
+        parts.create(7).unwrap();
+        parts.append(7, "0-0", 0, b"state").unwrap();
+        assert_eq!(parts.read(7, "0-0", 2, 2).unwrap().unwrap(), b"at");
+        assert_eq!(parts.read(7, "0-1", 0, 9).unwrap(), None);
+        assert_eq!(parts.read(8, "0-0", 0, 9).unwrap(), None);
+        // What cannot be read is there all the same.
+        fs::create_dir(parts.file(7, "0-2")).unwrap();
+        let refusal = parts.read(7, "0-2", 0, 9).unwrap_err().into_response();
+        assert_eq!(refusal.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    }
 }

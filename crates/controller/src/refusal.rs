@@ -44,6 +44,7 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::NameUsed(_)
                 | CommandError::LastNode(_)
                 | CommandError::InUse { .. }
+                | CommandError::Relayed { .. }
                 | CommandError::NoDomain { .. }
                 | CommandError::TokenExists(_)
                 | CommandError::TooManyTokens(_)
@@ -67,6 +68,7 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::SecretLength { .. }
                 | CommandError::TooManyApps(_) => StatusCode::UNPROCESSABLE_ENTITY,
             },
+            ExecuteError::Unlogged(_) => StatusCode::UNPROCESSABLE_ENTITY,
             ExecuteError::Store(_) | ExecuteError::Broken(_) => StatusCode::INSUFFICIENT_STORAGE,
         };
         Refusal::new(status, e.to_string())

@@ -381,7 +381,8 @@ pub static ROUTES: [Route; 55] = [
         "bytes of a shard's state, or of a module or asset by its SHA-256",
         Bytes,
     )
-    .query(QueryOf::Offset),
+    .query(QueryOf::Offset)
+    .refuses(&[500]),
     route(
         DEPLOY,
         ("post", "/v1/restores"),
@@ -416,7 +417,8 @@ pub static ROUTES: [Route; 55] = [
         "getBlob",
         "a module or asset by its SHA-256",
         Bytes,
-    ),
+    )
+    .refuses(&[500]),
     route(
         Node,
         ("post", "/v1/nodes/hello"),
@@ -461,7 +463,8 @@ pub static ROUTES: [Route; 55] = [
         "for nodes: bytes of the state with which a shard begins",
         Bytes,
     )
-    .query(QueryOf::Offset),
+    .query(QueryOf::Offset)
+    .refuses(&[500]),
     route(
         Node,
         ("get", "/v1/nodes/{id}/secrets/{name}/{secret}"),

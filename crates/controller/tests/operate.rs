@@ -144,6 +144,51 @@ fn services_are_scaled_and_versions_go_back() {
 }
 
 #[test]
+fn the_present_number_of_shards_withdraws_a_change_that_waits() {
+    let tmp = tempfile::tempdir().unwrap();
+    let c = Cluster::start(tmp.path());
+    // A third copy that nobody reports to be complete: the change waits for it.
+    let scale = json!({"service": "two-services/back", "replicas": 3});
+    assert_eq!(c.controller.post("/v1/scale", &scale).0, 200);
+    let reshard = |c: &Cluster, shards: u16| -> ReshardResponse {
+        let body = json!({"service": "two-services/back", "shards": shards});
+        let (status, body) = c.controller.post("/v1/reshard", &body);
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    };
+    assert!(reshard(&c, 4).changed);
+    assert_eq!(c.app().services[1].shards_wanted, Some(4));
+    let c = c.restart(tmp.path());
+    let other = json!({"service": "two-services/back", "shards": 8});
+    let (status, body) = c.controller.post("/v1/reshard", &other);
+    let hint = "to withdraw that change: e3 scale two-services/back --shards 2";
+    assert!(status == 409 && body.contains(hint), "{body}");
+    let withdrawn = reshard(&c, 2);
+    assert_eq!((withdrawn.shards_before, withdrawn.changed), (2, true));
+    let c = c.restart(tmp.path());
+    let back = c.app().services[1].clone();
+    assert_eq!((back.shards, back.shards_wanted), (2, None));
+    assert!(!reshard(&c, 2).changed);
+}
+
+#[test]
+fn a_host_is_removed_after_the_smartnics_that_relay_its_traffic() {
+    let tmp = tempfile::tempdir().unwrap();
+    let c = Cluster::start(tmp.path());
+    let topology = "apiVersion: e3.dev/v1alpha1\nkind: Topology\nmetadata: {name: more}\nspec:\n  racks:\n    - name: rack9\n      servers:\n        - name: s9\n          system: Type1-SmartNIC\n          nodes:\n            - {name: s9-host, kind: host, cores: 12, memory: 64Gi}\n            - {name: s9-nic0, kind: smartnic, cores: 12, memory: 4Gi, relay: true}\n";
+    let add = json!({"file": "more.yaml", "topology": topology});
+    let (status, body) = c.controller.post("/v1/nodes", &add);
+    assert_eq!(status, 200, "{body}");
+    let (status, error) = c.refused("/v1/remove", json!({"node": "s9-host"}));
+    assert_eq!(status, 409);
+    assert!(error.ends_with("(e3 node remove s9-nic0)"), "{error}");
+    for node in ["s9-nic0", "s9-host"] {
+        let (status, body) = c.controller.post("/v1/remove", &json!({"node": node}));
+        assert_eq!(status, 200, "{body}");
+    }
+}
+
+#[test]
 fn what_cannot_be_done_is_refused_and_changes_nothing() {
     let tmp = tempfile::tempdir().unwrap();
     let c = Cluster::start(tmp.path());

@@ -26,11 +26,20 @@ impl Hasher for Sha {
     }
 }
 
+/// SHA-256 in hexadecimal, by which modules and assets are named.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes).into())
+}
+
+fn hex(sha256: &[u8; 32]) -> String {
+    sha256.iter().map(|b| format!("{b:02x}")).collect()
+}
+
 /// The file of a module's compiled code.
 pub(crate) fn path(engine: &wasmtime::Engine, sha256: &[u8; 32], dir: &Path) -> PathBuf {
     let mut hasher = Sha::default();
     engine.precompile_compatibility_hash().hash(&mut hasher);
-    let module: String = sha256.iter().map(|b| format!("{b:02x}")).collect();
+    let module = hex(sha256);
     dir.join(format!("{module}-{:016x}.cwasm", hasher.finish()))
 }
 

@@ -36,6 +36,7 @@ mod warm;
 
 pub use accelerator_rates::accelerator_rates;
 pub use bare::BareCall;
+pub use cache::sha256;
 pub use code::{Code, LoadError, Loader, check, unopened};
 pub use config::{EngineConfig, EngineError, LogFn, LogLine, RandomFn};
 pub use engine::{Engine, Successor};

@@ -284,6 +284,13 @@ pub(crate) fn profile(p: &Profile) -> Check {
             )?;
         }
     }
+    for (channel, messages) in &p.spec.outputs {
+        ensure(
+            messages.is_finite() && *messages >= 0.0,
+            format!("spec.outputs.{channel}"),
+            || format!("outputs of channel {channel:?} is {messages}, must be 0 or more"),
+        )?;
+    }
     Ok(())
 }
 

@@ -24,6 +24,12 @@ pub(crate) fn topology(t: &Topology) -> Check {
     };
     for (r, rack) in t.spec.racks.iter().enumerate() {
         once(&rack.name, format!("spec.racks[{r}].name"))?;
+        budget(
+            "rack",
+            &rack.name,
+            rack.power_budget_w,
+            &format!("spec.racks[{r}]"),
+        )?;
         let at = format!("spec.racks[{r}].servers");
         ensure(!rack.servers.is_empty(), at, || {
             format!("rack {:?} has no server, must have 1 or more", rack.name)
@@ -31,6 +37,7 @@ pub(crate) fn topology(t: &Topology) -> Check {
         for (s, server) in rack.servers.iter().enumerate() {
             let at = format!("spec.racks[{r}].servers[{s}]");
             once(&server.name, format!("{at}.name"))?;
+            budget("server", &server.name, server.power_budget_w, &at)?;
             server_nodes(server, &at)?;
             for (n, node) in server.nodes.iter().enumerate() {
                 let at = format!("{at}.nodes[{n}]");
@@ -40,6 +47,17 @@ pub(crate) fn topology(t: &Topology) -> Check {
         }
     }
     Ok(())
+}
+
+/// A power budget is a number of watts: JSON, in which the log is written, has no infinity.
+fn budget(what: &str, name: &str, budget_w: Option<f64>, at: &str) -> Check {
+    let budget_w = budget_w.unwrap_or_default();
+    ensure(budget_w.is_finite(), format!("{at}.powerBudgetW"), || {
+        format!(
+            "{what} {name:?}: powerBudgetW is {budget_w}, must be a finite number of watts; leave it out \
+             where nothing bounds the power"
+        )
+    })
 }
 
 /// How many hosts and SmartNICs a server has.

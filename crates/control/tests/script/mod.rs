@@ -114,7 +114,11 @@ impl Script {
     }
 
     fn note(&mut self, command: &Command, choices: Vec<Choice>) {
-        let text = |command: &Command| serde_json::to_string(command).unwrap();
+        let text = |command: &Command| {
+            let text = serde_json::to_string(command).unwrap();
+            assert_eq!(serde_json::from_str::<Command>(&text).unwrap(), *command);
+            text
+        };
         self.log.push(text(command));
         self.chosen.push(match command {
             Command::With { .. } => text(command),

@@ -230,6 +230,83 @@ fn a_pin_is_a_kind_or_a_node() {
 }
 
 #[test]
+fn figures_are_finite_numbers() {
+    let profile = |figures: &str| {
+        let text = format!(
+            "apiVersion: e3.dev/v1alpha1\nkind: Profile\nmetadata: {{name: p}}\nspec:\n  provenance: \
+             modelled\n  source: a test\n  nodes:\n    host: {{serviceTime: [{{bytes: 1, time: 1us}}], \
+             {figures}\n"
+        );
+        parse_profile("p.yaml", &text)
+    };
+    let of = |outputs: &str| {
+        profile(&format!(
+            "activePowerW: 1, activeCores: 1}}\n  outputs: {{back: {outputs}}}"
+        ))
+    };
+    assert_eq!(of("0.5").unwrap().spec.outputs["back"], 0.5);
+    for wrong in [".nan", ".inf", "-.inf", "-1.0"] {
+        let error = of(wrong).unwrap_err().to_string();
+        assert!(
+            error.contains("spec.outputs.back: outputs of channel \"back\" is"),
+            "{error}"
+        );
+        for figures in [
+            format!("activePowerW: {wrong}, activeCores: 1}}"),
+            format!("activePowerW: 1, activeCores: {wrong}}}"),
+            format!("activePowerW: 1, activeCores: 1, variation: {wrong}}}"),
+        ] {
+            let error = profile(&figures).unwrap_err().to_string();
+            assert!(error.contains("must be 0 or more"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn what_a_topology_bounds_is_a_finite_number() {
+    let parse = |rack: &str, server: &str, node: &str| {
+        let text = format!(
+            "apiVersion: e3.dev/v1alpha1\nkind: Topology\nmetadata: {{name: t}}\nspec:\n  racks:\n  - name: \
+             r\n{rack}    servers:\n    - name: s\n      system: Type1\n{server}      nodes:\n      - {{name: n, \
+             kind: host, cores: 1, memory: 1Gi, emulated: true{node}}}\n"
+        );
+        parse_topology("t.yaml", &text)
+    };
+    parse("    powerBudgetW: 500\n", "", "").unwrap();
+    for wrong in [".nan", ".inf", "-.inf"] {
+        for (rack, server, node, field) in [
+            (
+                format!("    powerBudgetW: {wrong}\n"),
+                "".into(),
+                "".into(),
+                "powerBudgetW",
+            ),
+            (
+                "".into(),
+                format!("      powerBudgetW: {wrong}\n"),
+                "".into(),
+                "powerBudgetW",
+            ),
+            (
+                "".into(),
+                "".into(),
+                format!(", bandwidthGbps: {wrong}"),
+                "bandwidthGbps",
+            ),
+            (
+                "".into(),
+                "".into(),
+                format!(", emulation: {{speed: {wrong}}}"),
+                "emulation.speed",
+            ),
+        ] {
+            let error = parse(&rack, &server, &node).unwrap_err().to_string();
+            assert!(error.contains(&format!("{field} is")), "{error}");
+        }
+    }
+}
+
+#[test]
 fn garbage_is_an_error_not_a_panic() {
     let laughs = format!(
         "{}*a9",
