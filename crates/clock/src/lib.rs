@@ -1,12 +1,13 @@
 //! The clock of every process: time since the Unix epoch that never goes back.
 //!
-//! Wall time is read once, at the start; from then on the monotonic clock counts. So a step of the
-//! wall clock changes nothing in a process that runs.
+//! Wall time is read once, at the start; from then on a clock counts that is never set. So a step of the
+//! wall clock changes nothing in a process that runs. On Linux that clock goes on while the machine is
+//! suspended, so that the time is right after it.
 
 use e3_model::Timestamp;
 #[cfg(feature = "clock-offset")]
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What the wall time of new clocks is off by, in milliseconds.
 #[cfg(feature = "clock-offset")]
@@ -18,10 +19,11 @@ pub fn set_offset_ms(ms: i64) {
     OFFSET_MS.store(ms, Ordering::Relaxed);
 }
 
-/// Wall time at start plus monotonic time since.
+/// Wall time at start plus time that has passed since.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    start: Instant,
+    /// What [`counted`] said at the start.
+    start: Duration,
     start_unix: Timestamp,
 }
 
@@ -38,7 +40,7 @@ impl Clock {
         #[cfg(feature = "clock-offset")]
         let since = {
             let ms = OFFSET_MS.load(Ordering::Relaxed);
-            let by = std::time::Duration::from_millis(ms.unsigned_abs());
+            let by = Duration::from_millis(ms.unsigned_abs());
             if ms < 0 {
                 since.saturating_sub(by)
             } else {
@@ -46,13 +48,53 @@ impl Clock {
             }
         };
         Clock {
-            start: Instant::now(),
+            start: counted(),
             start_unix: Timestamp::ZERO + since.into(),
         }
     }
 
     /// The time; never earlier than it was at any call before.
     pub fn now(&self) -> Timestamp {
-        self.start_unix + self.start.elapsed().into()
+        self.start_unix + counted().saturating_sub(self.start).into()
+    }
+}
+
+/// Time that has passed since some moment before. `Instant` would stand still in a machine that is suspended
+/// (Linux, clock_gettime(2)).
+#[cfg(target_os = "linux")]
+fn counted() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Time that has passed since some moment before.
+#[cfg(not(target_os = "linux"))]
+fn counted() -> Duration {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    FIRST.get_or_init(Instant::now).elapsed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_that_of_the_wall_and_passes() {
+        let unix =
+            || Timestamp::ZERO + SystemTime::now().duration_since(UNIX_EPOCH).unwrap().into();
+        let before: Timestamp = unix();
+        let clock = Clock::new();
+        let first = clock.now();
+        assert!(first >= before);
+        let mut last = first;
+        while last == first {
+            let now = clock.now();
+            assert!(now >= last);
+            last = now;
+        }
+        // What has passed of the wall's time by now has passed here, unless somebody set the wall clock.
+        assert!(last.since(before).as_millis() < 60_000);
     }
 }

@@ -2,12 +2,14 @@
 //! threads of its own, so that a slow or absent controller never holds up requests.
 
 use crate::config::NodeError;
+use crate::essential;
 use crate::limits::{
     ANSWER_LEN_MAX, API_TIMEOUT, BLOB_LEN_MAX, IDLE_MAX, OUTBOX_WAIT, PLAN_APPS_MAX, RETRY_INTERVAL,
 };
+use crate::resolver::AddressResolver;
 use crate::supplies::Supplies;
 use e3_clock::Clock;
-use e3_model::api::{PendingAsked, ReportResponse};
+use e3_model::api::{ErrorView, PendingAsked, ReportResponse};
 use e3_model::plan::{NodeHello, NodePlan, NodeReport, NodeWelcome};
 use e3_model::plan_change::{PLAN_SOURCE_HEADER, PLAN_VERSION_HEADER, PlanChange};
 use e3_model::{AppId, Timestamp, Token};
@@ -20,6 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 use ureq::http::StatusCode;
+use ureq::unversioned::transport::DefaultConnector;
 
 /// What reaches the driver from the agent.
 pub(crate) enum AgentEvent {
@@ -50,6 +53,21 @@ pub(crate) enum Answer<T> {
     Refused(u16, String),
 }
 
+/// Why bytes were not fetched.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoBytes {
+    /// The controller answered otherwise.
+    #[error("GET {path}: status {status}: {text}")]
+    Refused {
+        path: String,
+        status: u16,
+        text: String,
+    },
+    /// No whole answer came.
+    #[error("GET {path}: {source}")]
+    Lost { path: String, source: ureq::Error },
+}
+
 impl<T> Answer<T> {
     fn map<U>(self, to: impl FnOnce(T) -> U) -> Answer<U> {
         match self {
@@ -78,7 +96,11 @@ impl Api {
             .build();
         Api {
             base: base.trim_end_matches('/').to_string(),
-            http: config.into(),
+            http: ureq::Agent::with_parts(
+                config,
+                DefaultConnector::default(),
+                AddressResolver::default(),
+            ),
             token,
         }
     }
@@ -175,17 +197,37 @@ impl Api {
         Ok(response.status().as_u16())
     }
 
-    pub(crate) fn bytes(&self, path: &str) -> Result<Vec<u8>, String> {
-        let mut response = self.fetch(path).map_err(|e| e.to_string())?;
-        if response.status() != 200 {
-            return Err(format!("GET {path}: status {}", response.status()));
+    pub(crate) fn bytes(&self, path: &str) -> Result<Vec<u8>, NoBytes> {
+        let lost = |source| NoBytes::Lost {
+            path: path.into(),
+            source,
+        };
+        let mut response = self.fetch(path).map_err(lost)?;
+        let status = response.status().as_u16();
+        if status != 200 {
+            let text = response.body_mut().read_to_string().unwrap_or_default();
+            let view: Result<ErrorView, _> = serde_json::from_str(&text);
+            return Err(NoBytes::Refused {
+                path: path.into(),
+                status,
+                text: view.map_or(text, |view| view.error),
+            });
         }
-        let body = response
-            .body_mut()
-            .with_config()
-            .limit(BLOB_LEN_MAX)
-            .read_to_vec();
-        body.map_err(|e| e.to_string())
+        let body = response.body_mut().with_config().limit(BLOB_LEN_MAX);
+        body.read_to_vec().map_err(lost)
+    }
+
+    /// A module or an asset, with the digest that it is named by.
+    pub(crate) fn blob(&self, digest: &str) -> Result<Arc<[u8]>, String> {
+        let path = format!("/v1/blobs/{digest}");
+        let bytes = self.bytes(&path).map_err(|e| e.to_string())?;
+        let found = e3_engine::sha256(&bytes);
+        if found != digest {
+            return Err(format!(
+                "GET {path}: the bytes have the SHA-256 {found}; if this goes on, deploy the application again"
+            ));
+        }
+        Ok(bytes.into())
     }
 }
 
@@ -303,8 +345,12 @@ impl Outbox {
 }
 
 /// Starts the thread that delivers reports.
-pub(crate) fn deliver_reports(api: Api, outbox: Arc<Outbox>, stop: Arc<AtomicBool>) {
-    thread::spawn(move || {
+pub(crate) fn deliver_reports(
+    api: Api,
+    outbox: Arc<Outbox>,
+    stop: Arc<AtomicBool>,
+) -> Result<(), NodeError> {
+    let deliver = move || {
         while !stop.load(Ordering::Relaxed) {
             let guard = outbox
                 .slot
@@ -322,5 +368,61 @@ pub(crate) fn deliver_reports(api: Api, outbox: Arc<Outbox>, stop: Arc<AtomicBoo
                 *outbox.asked() = pending;
             }
         }
-    });
+    };
+    essential::spawn("e3-reports", deliver).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    /// A controller that answers each request with the next of these.
+    fn controller(answers: Vec<String>) -> Api {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                let (mut head, mut byte) = (Vec::new(), [0]);
+                while !head.ends_with(b"\r\n\r\n") {
+                    stream.read_exact(&mut byte).unwrap();
+                    head.push(byte[0]);
+                }
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        Api::new(&url, Token::new([7; 32]))
+    }
+
+    fn answer(status: &str, body: &str) -> String {
+        let len = body.len();
+        format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {len}\r\n\r\n{body}")
+    }
+
+    #[test]
+    fn bytes_with_another_digest_are_refused() {
+        let api = controller(vec![answer("200 OK", "modulf"), answer("200 OK", "module")]);
+        let digest = e3_engine::sha256(b"module");
+        let error = api.blob(&digest).unwrap_err();
+        assert!(error.contains(&e3_engine::sha256(b"modulf")), "{error}");
+        assert_eq!(&*api.blob(&digest).unwrap(), b"module");
+    }
+
+    #[test]
+    fn bytes_that_are_gone_differ_from_those_that_cannot_be_read() {
+        let api = controller(vec![
+            answer("404 Not Found", r#"{"error":"there is no restore 3"}"#),
+            answer("500 Internal Server Error", "what"),
+        ]);
+        let error = api.bytes("/part").unwrap_err();
+        assert!(matches!(error, NoBytes::Refused { status: 404, .. }));
+        assert_eq!(
+            error.to_string(),
+            "GET /part: status 404: there is no restore 3"
+        );
+        let error = api.bytes("/part").unwrap_err();
+        assert!(matches!(error, NoBytes::Refused { status: 500, .. }));
+    }
 }

@@ -2,6 +2,8 @@
 //! an application whose routes are not here ([design](../../../docs/design/027-interest.md)).
 
 use crate::agent::{AgentEvent, Answer, Api, LatestKey, Sent};
+use crate::config::NodeError;
+use crate::essential;
 use crate::limits::{OUTBOX_WAIT, PLAN_WAIT, RETRY_INTERVAL};
 use e3_model::AppId;
 use e3_model::plan::{NodePlan, NodeWelcome};
@@ -71,11 +73,11 @@ enum Next {
 
 impl Follower {
     /// Starts the threads.
-    pub(crate) fn start(self) {
+    pub(crate) fn start(self) -> Result<(), NodeError> {
         let latest = Arc::<Mutex<Latest>>::default();
         let (asker, its) = (self.clone(), latest.clone());
-        thread::spawn(move || asker.ask_for_wanted(&its));
-        thread::spawn(move || self.follow(&latest));
+        essential::spawn("e3-wanted-plans", move || asker.ask_for_wanted(&its))?;
+        essential::spawn("e3-plans", move || self.follow(&latest)).map(drop)
     }
 
     fn follow(&self, latest: &Mutex<Latest>) {

@@ -3,6 +3,7 @@
 
 use crate::agent::LatestKey;
 use crate::config::NodeError;
+use crate::essential;
 use e3_model::plan::NodeWelcome;
 use e3_model::timing::{HEARTBEAT_INTERVAL, STUCK_AFTER};
 use e3_model::{Address, Format};
@@ -51,8 +52,7 @@ impl Heartbeats {
             ..Shared::default()
         });
         let of_thread = shared.clone();
-        let thread = thread::Builder::new().name("e3-heartbeats".into());
-        let thread = thread.spawn(move || {
+        let beat = move || {
             e3_engine::raise_thread_priority();
             let (mut latest_key, mut sequence) = (None, 0);
             of_thread.run(|format, beat| {
@@ -68,11 +68,8 @@ impl Heartbeats {
                 }
                 sender.send(controller, &bytes);
             });
-        });
-        let thread = thread.map_err(|source| NodeError::System {
-            what: "heartbeats",
-            source,
-        })?;
+        };
+        let thread = essential::spawn("e3-heartbeats", beat)?;
         Ok(Heartbeats {
             shared,
             thread: Some(thread),
@@ -102,7 +99,6 @@ impl Drop for Heartbeats {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It cannot panic; if it did, there is nothing to stop.
             let _ = thread.join();
         }
     }

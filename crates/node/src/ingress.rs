@@ -1,7 +1,10 @@
 //! The HTTP ingress in a thread of its own, at the TCP port of the same number as the data path's UDP
 //! port.
 
+use crate::config::NodeError;
+use crate::essential;
 use crate::limits::PORTS_TRIED;
+use crate::system;
 use e3_clock::Clock;
 use e3_ingress::limits::ClientLimits;
 use e3_ingress::{Door, http, pair};
@@ -45,14 +48,15 @@ impl Ingress {
         clock: Clock,
         bell: &Doorbell,
         token: Token,
-    ) -> io::Result<Ingress> {
+    ) -> Result<Ingress, NodeError> {
         let mut client = [0; 8];
-        rustix::rand::getrandom(&mut client, rustix::rand::GetRandomFlags::empty())?;
+        rustix::rand::getrandom(&mut client, rustix::rand::GetRandomFlags::empty())
+            .map_err(|e| system("HTTP ingress")(e.into()))?;
         let bell = bell.clone();
         let client = u64::from_le_bytes(client);
         let (gate, events, door) = pair(client, move || clock.now(), move || bell.ring());
-        let thread = std::thread::Builder::new().name("e3-ingress".into());
-        let thread = thread.spawn(move || {
+        // A panic in a connection ends that connection only: its task is the runtime's.
+        let thread = essential::spawn("e3-ingress", move || {
             if let Err(e) = http::serve(listener, gate, events, token, ClientLimits::default()) {
                 tracing::error!(error = %e, "HTTP ingress ended");
             }

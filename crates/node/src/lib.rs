@@ -9,6 +9,7 @@ mod config;
 mod discard;
 mod driver;
 mod emulation;
+mod essential;
 mod executor;
 mod follow;
 mod heartbeats;
@@ -21,12 +22,14 @@ mod network;
 mod parts;
 mod process;
 mod processor_time;
+mod resolver;
 mod supplies;
 
 pub use config::{NodeConfig, NodeError};
 #[cfg(feature = "clock-offset")]
 pub use e3_clock::set_offset_ms;
 pub use limits::{INSTANCE_MEMORY_LEN_MAX, TURN_MAX};
+pub use resolver::AddressResolver;
 
 use agent::Api;
 use driver::End;
@@ -53,8 +56,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
     let bell = Doorbell::new().map_err(system("doorbell"))?;
     let (mut socket, listener) = ingress::bind()?;
     let address = socket.local_address().map_err(system("socket"))?;
-    let ingress = ingress::Ingress::start(listener, clock, &bell, config.api_token.clone())
-        .map_err(system("HTTP ingress"))?;
+    let ingress = ingress::Ingress::start(listener, clock, &bell, config.api_token.clone())?;
     tracing::info!(%address, "node serves HTTP");
     let meters =
         meters::Meters::start(config.meters.clone(), clock).map_err(system("meter thread"))?;

@@ -1,7 +1,9 @@
 //! States of shards on their way to the controller, for backups, and from it, for restored
 //! applications. Two threads, so that the loop waits for neither.
 
-use crate::agent::Api;
+use crate::agent::{Api, NoBytes};
+use crate::config::NodeError;
+use crate::essential;
 use crate::limits::{CHUNK_LEN_MAX, CHUNKS_AHEAD, RETRY_INTERVAL};
 use e3_model::backup::{Part, part_file};
 use e3_model::{NodeId, ShardKey};
@@ -61,7 +63,12 @@ struct Way {
 
 impl Parts {
     /// Starts the threads. They end when the node leaves, or the loop does.
-    pub(crate) fn start(api: Api, node: NodeId, bell: Doorbell, left: Arc<AtomicBool>) -> Parts {
+    pub(crate) fn start(
+        api: Api,
+        node: NodeId,
+        bell: Doorbell,
+        left: Arc<AtomicBool>,
+    ) -> Result<Parts, NodeError> {
         let way = Way {
             api,
             node,
@@ -73,14 +80,14 @@ impl Parts {
         let (chunks, fetched) = mpsc::sync_channel(CHUNKS_AHEAD);
         let exported = Arc::new(Mutex::new(Vec::new()));
         let (sending, noted) = (way.clone(), exported.clone());
-        thread::spawn(move || sending.send_all(&to_send, &noted));
-        thread::spawn(move || way.fetch_all(&to_fetch, &chunks));
-        Parts {
+        essential::spawn("e3-part-sender", move || sending.send_all(&to_send, &noted))?;
+        essential::spawn("e3-part-fetcher", move || way.fetch_all(&to_fetch, &chunks))?;
+        Ok(Parts {
             exports,
             exported,
             orders,
             fetched,
-        }
+        })
     }
 
     pub(crate) fn export(&self, export: Export) {
@@ -180,8 +187,8 @@ impl Way {
                         tracing::error!(number, offset, "the state of a shard is cut short");
                         break;
                     }
-                    Err(e) if e.ends_with("status 404") => {
-                        tracing::warn!(number, error = e, "the state of a shard is gone");
+                    Err(e @ NoBytes::Refused { status: 404, .. }) => {
+                        tracing::warn!(number, error = %e, "the state of a shard is gone");
                         break;
                     }
                     Err(_) => {

@@ -139,7 +139,7 @@ impl Process {
             agent_events: agent_sender.clone(),
             bell: with.bell.clone(),
         };
-        supplier.start(plans_to_supply);
+        supplier.start(plans_to_supply)?;
         let (wants, key) = (Arc::<Wants>::default(), LatestKey::default());
         let follower = Follower {
             api: with.api.clone(),
@@ -151,11 +151,11 @@ impl Process {
             wants: wants.clone(),
             key: key.clone(),
         };
-        follower.start();
+        follower.start()?;
         let bell = || with.bell.clone();
-        let parts = Parts::start(with.api.clone(), welcome.node, bell(), left.clone());
+        let parts = Parts::start(with.api.clone(), welcome.node, bell(), left.clone())?;
         let outbox = Arc::new(Outbox::default());
-        agent::deliver_reports(with.api.clone(), outbox.clone(), left.clone());
+        agent::deliver_reports(with.api.clone(), outbox.clone(), left.clone())?;
         if welcome.slowed || welcome.emulated {
             // The usual slack of 50 us would dwarf the delays that are emulated.
             let _ =
@@ -176,7 +176,7 @@ impl Process {
             heartbeats,
             executor,
             with.door.clone(),
-            JournalWriter::start(journal, bell()),
+            JournalWriter::start(journal, bell())?,
             parts,
             recovery,
             with.metered.clone(),

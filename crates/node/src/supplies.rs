@@ -3,6 +3,8 @@
 //! node need comes first. The rest follows: later shards here find it.
 
 use crate::agent::{AgentEvent, Api};
+use crate::config::NodeError;
+use crate::essential;
 use crate::limits::RETRY_INTERVAL;
 use e3_engine::{Code, Loader};
 use e3_model::api::SecretValue;
@@ -13,7 +15,6 @@ use e3_net::Doorbell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
-use std::thread;
 
 /// What is here of what the plan names.
 #[derive(Clone, Default)]
@@ -99,8 +100,8 @@ pub(crate) struct Supplier {
 
 impl Supplier {
     /// Starts the thread. It ends when the one that sends plans or the driver does.
-    pub(crate) fn start(mut self, plans: Receiver<Arc<NodePlan>>) {
-        thread::spawn(move || {
+    pub(crate) fn start(mut self, plans: Receiver<Arc<NodePlan>>) -> Result<(), NodeError> {
+        let work = move || {
             self.loader.yield_to_others();
             let Ok(mut plan) = plans.recv() else { return };
             loop {
@@ -119,7 +120,8 @@ impl Supplier {
                     None => return,
                 }
             }
-        });
+        };
+        essential::spawn("e3-supplies", work).map(drop)
     }
 
     /// Brings what is here to the plan, until a newer one comes.
@@ -163,8 +165,8 @@ impl Supplier {
         let names = spec.assets.iter();
         for digest in names.filter_map(|name| release.assets.get(name)) {
             if !self.have.assets.contains_key(digest) {
-                let asset = self.api.bytes(&format!("/v1/blobs/{digest}"))?;
-                self.have.assets.insert(digest.clone(), asset.into());
+                let asset = self.api.blob(digest)?;
+                self.have.assets.insert(digest.clone(), asset);
                 self.is_told = false;
             }
         }
@@ -187,7 +189,8 @@ impl Supplier {
     /// controller gives its bytes.
     fn secret(&self, app: &str, name: &str, has_version: bool) -> Result<Secret, String> {
         if !has_version {
-            let value = self.api.bytes(&format!("/v1/apps/{app}/secrets/{name}"))?;
+            let path = format!("/v1/apps/{app}/secrets/{name}");
+            let value = self.api.bytes(&path).map_err(|e| e.to_string())?;
             return Ok(Secret {
                 version: 0,
                 value,
@@ -196,7 +199,7 @@ impl Supplier {
         }
         let (node, incarnation) = (self.node.0, self.incarnation);
         let path = format!("/v1/nodes/{node}/secrets/{app}/{name}?incarnation={incarnation}");
-        let bytes = self.api.bytes(&path)?;
+        let bytes = self.api.bytes(&path).map_err(|e| e.to_string())?;
         // What is wrong with it is not said: an error's text may quote it.
         let unreadable = || format!("secret {name:?} of application {app:?} cannot be read");
         let read: SecretValue = serde_json::from_slice(&bytes).map_err(|_| unreadable())?;
@@ -222,7 +225,7 @@ impl Supplier {
         let wasm = match self.modules.get(digest) {
             Some(wasm) => wasm.clone(),
             None => {
-                let wasm: Arc<[u8]> = self.api.bytes(&format!("/v1/blobs/{digest}"))?.into();
+                let wasm = self.api.blob(digest)?;
                 self.modules.insert(digest.clone(), wasm.clone());
                 wasm
             }

@@ -8,8 +8,10 @@ use crate::request::Request;
 use crate::resolver::Guarded;
 use e3_model::limits::PAYLOAD_LEN_MAX;
 use std::io::{self, ErrorKind};
+use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 use ureq::http::{self, HeaderMap};
+use ureq::unversioned::resolver::Resolver;
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, Error, Timeout};
 
@@ -54,6 +56,10 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(version: &str) -> Client {
+        Client::with_resolver(version, Guarded::default())
+    }
+
+    pub(crate) fn with_resolver(version: &str, resolver: impl Resolver) -> Client {
         let config = Agent::config_builder()
             // The service decides about redirects: another host may not be allowed.
             .max_redirects(0)
@@ -67,7 +73,7 @@ impl Client {
             .max_idle_connections(IDLE_CONNECTIONS_MAX)
             .max_idle_connections_per_host(IDLE_HOST_CONNECTIONS_MAX)
             .build();
-        let agent = Agent::with_parts(config, DefaultConnector::default(), Guarded::default());
+        let agent = Agent::with_parts(config, DefaultConnector::default(), resolver);
         Client { agent }
     }
 
@@ -82,6 +88,10 @@ impl Client {
             .timeout_global(Some(left.min(ATTEMPT_MAX)))
             .build();
         // A request without a body has no length either.
+        caught(|| self.perform(request, http))
+    }
+
+    fn perform(&self, request: &Request, http: http::Request<&[u8]>) -> Attempt {
         let response = if request.body.is_empty() && !takes_body(&http) {
             self.agent.run(http.map(|_| ()))
         } else {
@@ -92,6 +102,14 @@ impl Client {
             Err(error) => failed(&error),
         }
     }
+}
+
+/// Makes an attempt. One that panics, such as where the system has no thread to look up a name, may have
+/// reached the server.
+fn caught(attempt: impl FnOnce() -> Attempt) -> Attempt {
+    // What a panic leaves behind is a connection at most, and the agent keeps none that was in use.
+    panic::catch_unwind(AssertUnwindSafe(attempt))
+        .unwrap_or_else(|_| Attempt::NoAnswer("the attempt panicked; see the node's log".into()))
 }
 
 fn takes_body(http: &http::Request<&[u8]>) -> bool {

@@ -35,11 +35,15 @@ impl Outbound {
     /// No requests. `wake` is called on another thread when [`Outbound::poll`] has an answer. `version`
     /// becomes part of `User-Agent`.
     pub fn new(version: &str, wake: impl Fn() + Send + Sync + 'static) -> Outbound {
+        Outbound::with(Client::new(version), wake)
+    }
+
+    fn with(client: Client, wake: impl Fn() + Send + Sync + 'static) -> Outbound {
         let (sender, answers) = mpsc::channel();
         let shared = Shared {
             queue: Queue::default().into(),
             changed: Default::default(),
-            client: Client::new(version),
+            client,
             answers: sender,
             wake: Box::new(wake),
         };

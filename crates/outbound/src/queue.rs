@@ -248,3 +248,57 @@ impl Shared {
         progress.on_attempt(attempt, Instant::now(), request.deadline, draw)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Outbound;
+    use e3_model::Outcome;
+    use e3_model::outbound::{HttpMethod, HttpRequest};
+    use std::sync::mpsc;
+    use std::time::Duration;
+    use ureq::config::Config;
+    use ureq::http::Uri;
+    use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
+    use ureq::unversioned::transport::NextTimeout;
+
+    #[derive(Debug)]
+    struct Panics;
+
+    impl Resolver for Panics {
+        fn resolve(
+            &self,
+            _: &Uri,
+            _: &Config,
+            _: NextTimeout,
+        ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+            panic!("on purpose")
+        }
+    }
+
+    #[test]
+    fn an_attempt_that_panics_counts_as_one_without_an_answer() {
+        let (sender, bell) = mpsc::channel();
+        let client = Client::with_resolver("1", Panics);
+        let mut outbound = Outbound::with(client, move || {
+            let _ = sender.send(());
+        });
+        outbound.start(Request {
+            ticket: 1,
+            http: HttpRequest {
+                method: HttpMethod::Post,
+                url: "http://127.0.0.1:1/".into(),
+                headers: Vec::new(),
+            },
+            body: Vec::new(),
+            deadline: Instant::now() + Duration::from_millis(300),
+            idempotency_key: "key".into(),
+        });
+        bell.recv_timeout(Duration::from_secs(60)).unwrap();
+        let answered = outbound.poll().unwrap();
+        assert_eq!(answered.answer.outcome, Outcome::Unknown);
+        let why = String::from_utf8(answered.payload).unwrap();
+        assert!(why.contains("the attempt panicked"), "{why}");
+        assert!(outbound.shared.lock().running.is_empty());
+    }
+}

@@ -14,9 +14,11 @@ use e3_model::api::{
     RestoreResponse, RollbackRequest, RollbackResponse, ScaleRequest, ScaleResponse,
 };
 use e3_model::{Format, Token};
+use e3_node::AddressResolver;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use ureq::RequestBuilder;
+use ureq::unversioned::transport::DefaultConnector;
 
 /// A connection to a controller.
 #[derive(Clone)]
@@ -80,7 +82,11 @@ impl Client {
             .build();
         Client {
             base: url.to_string(),
-            http: config.into(),
+            http: ureq::Agent::with_parts(
+                config,
+                DefaultConnector::default(),
+                AddressResolver::default(),
+            ),
             token,
         }
     }

@@ -2,13 +2,14 @@
 //! the directory can read them. `token` is the owner's and has the role admin; `node-token` is for the
 //! node processes. Other tokens are in the controller's log (`e3 token`).
 
+use crate::cluster::durable;
 use crate::cluster::state_dir::{PARTS, StateDir};
 use crate::limits::TOKEN_FILE_LEN_MAX;
 use crate::ui::failure::{Exit, Failure};
 use e3_model::Token;
 use e3_model::token::TOKEN_LEN;
 use std::fs::{DirBuilder, Metadata, Permissions};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -81,20 +82,11 @@ pub fn provide(state: &StateDir) -> Result<(), Failure> {
 
 /// Writes a new token. The file appears complete and readable only by its owner.
 fn make_token(path: &Path) -> Result<(), Failure> {
-    let failed = |e: &std::io::Error| Failure::file("write", path, e);
     let mut random = [0; TOKEN_LEN];
     getrandom::fill(&mut random)
         .map_err(|e| Failure::new(Exit::Unexpected, format!("random bytes: {e}")))?;
-    let dir = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new()
-        .permissions(Permissions::from_mode(0o600))
-        .tempfile_in(dir)
-        .map_err(|e| failed(&e))?;
-    writeln!(file, "{}", Token::new(random).expose())
-        .and_then(|()| file.as_file().sync_all())
-        .map_err(|e| failed(&e))?;
-    file.persist(path).map_err(|e| failed(&e.error))?;
-    Ok(())
+    let text = format!("{}\n", Token::new(random).expose());
+    durable::write(path, 0o600, text.as_bytes()).map_err(|e| Failure::file("write", path, &e))
 }
 
 /// Reads a token of the state directory.

@@ -2,7 +2,7 @@
 //! is never signalled (Linux, proc_pid_stat(5)).
 
 use crate::limits::POLL_INTERVAL;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -96,6 +96,23 @@ impl Process {
     }
 }
 
+/// Allows this process as many open files as the system lets it: each connection and each file of a journal
+/// is one, and the usual bound of 1024 is soon reached.
+pub fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if raised == limit {
+        return;
+    }
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        let (now, most) = (limit.current, limit.maximum);
+        tracing::warn!(?now, ?most, %error, "the bound of open files cannot be raised; it stays as it is");
+    }
+}
+
 /// The time since boot, to 10 ms (Linux, proc_uptime(5)).
 pub fn since_boot() -> Duration {
     let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
@@ -145,6 +162,19 @@ mod tests {
         let stat = parse_stat(text).unwrap();
         assert_eq!((stat.state, stat.start_ticks), ('S', 4242));
         assert_eq!(stat.cpu_ticks, 3);
+    }
+
+    #[test]
+    fn as_many_files_may_be_open_as_the_system_allows() {
+        let limit = getrlimit(Resource::Nofile);
+        if let Some(most) = limit.maximum {
+            // Low enough to see a difference, high enough for the tests beside this one.
+            let current = Some(most - 1);
+            setrlimit(Resource::Nofile, Rlimit { current, ..limit }).unwrap();
+        }
+        raise_open_files();
+        let raised = getrlimit(Resource::Nofile);
+        assert_eq!(raised.current, raised.maximum);
     }
 
     #[test]

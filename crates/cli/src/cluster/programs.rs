@@ -2,6 +2,7 @@
 
 use crate::cluster::credentials::read_token;
 use crate::cluster::meters::Meters;
+use crate::cluster::process::raise_open_files;
 use crate::cluster::state_dir::StateDir;
 use crate::cluster::supervisor::end_with_parent;
 use crate::ui::failure::{Exit, Failure};
@@ -108,6 +109,7 @@ pub fn formats() -> Result<Formats, Failure> {
 }
 
 fn run_controller(args: &ControllerRun) -> Result<(), Failure> {
+    raise_open_files();
     if let Some(parent) = args.parent {
         end_with_parent(parent)?;
     }
@@ -138,6 +140,7 @@ fn run_controller(args: &ControllerRun) -> Result<(), Failure> {
 }
 
 fn run_node(args: &NodeRun) -> Result<(), Failure> {
+    raise_open_files();
     if let Some(parent) = args.parent {
         end_with_parent(parent)?;
     }

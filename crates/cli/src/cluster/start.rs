@@ -1,8 +1,9 @@
 //! Starts a cluster. Everything is checked first, and a failed start removes what it created.
 
 use crate::cluster::managed::open_log;
+use crate::cluster::process::Process;
 use crate::cluster::state_dir::{PARTS, RunningCluster, SUPERVISOR, StateDir};
-use crate::cluster::stop::stop;
+use crate::cluster::stop::{kill_left, stop_supervisor};
 use crate::cluster::supervisor::Supervisor;
 use crate::documents::builtin::{self, TOPOLOGY_DEFAULT};
 use crate::limits::{FREE_PORT_TRIES, NODES_HERE_MAX, POLL_INTERVAL, UP_TIMEOUT};
@@ -21,6 +22,8 @@ pub struct Start {
     port: u16,
     /// Files and directories that did not exist before, innermost first.
     created: Vec<PathBuf>,
+    /// The supervisor that it has started in the background.
+    supervisor: Option<Process>,
     is_done: bool,
 }
 
@@ -49,15 +52,12 @@ impl Start {
             state: state.clone(),
             port,
             created: parts.chain(parents).filter(|path| !path.exists()).collect(),
+            supervisor: None,
             is_done: false,
         };
         state.create()?;
         if let Some(text) = text {
-            let path = state.topology_file();
-            let temporary = path.with_extension("new");
-            std::fs::write(&temporary, text)
-                .and_then(|()| std::fs::rename(&temporary, &path))
-                .map_err(|e| Failure::file("write", &path, &e))?;
+            state.write_topology(&text)?;
         }
         Ok(start)
     }
@@ -75,9 +75,44 @@ impl Start {
         no_restart: bool,
         lifetime: Lifetime,
     ) -> Result<RunningCluster, Failure> {
-        let cluster = start_in_background(&self.state, self.port, no_restart, lifetime);
+        let cluster = self.start_in_background(no_restart, lifetime);
         self.is_done = cluster.is_ok();
         cluster.map_err(|failure| self.explain(failure))
+    }
+
+    fn start_in_background(
+        &mut self,
+        no_restart: bool,
+        lifetime: Lifetime,
+    ) -> Result<RunningCluster, Failure> {
+        let state = &self.state;
+        // Other records may be those of another start; the supervisor removes them under the lock.
+        state.remove_start_failure(SUPERVISOR);
+        let program = std::env::current_exe().map_err(|e| unexpected("find this program", e))?;
+        let (log, _) = open_log(&state.log_file(SUPERVISOR))?;
+        let errors = log
+            .try_clone()
+            .map_err(|e| unexpected("open the supervisor's log", e))?;
+        let mut command = Command::new(program);
+        command.arg("supervise").arg("--state").arg(state.root());
+        command.args(["--port", &self.port.to_string()]);
+        if no_restart {
+            command.arg("--no-restart");
+        }
+        if lifetime == Lifetime::ThisProcess {
+            command
+                .args(["--parent", &std::process::id().to_string()])
+                .process_group(0);
+        }
+        command.stdin(Stdio::null()).stdout(log).stderr(errors);
+        let child = command
+            .spawn()
+            .map_err(|e| unexpected("start the supervisor", e))?;
+        self.supervisor = Process::of(child.id());
+        let spinner = output::spinner("starting");
+        let cluster = wait_until_ready(state, child);
+        spinner.finish_and_clear();
+        cluster
     }
 
     /// Removes the hint to a log that is about to be removed.
@@ -94,9 +129,13 @@ impl Drop for Start {
         if self.is_done {
             return;
         }
-        // If another process holds the lock, it uses the directory.
-        let _ = stop(&self.state);
+        if let Some(supervisor) = &self.supervisor {
+            stop_supervisor(supervisor);
+        }
+        // If another process holds the lock, the cluster and the directory are its own.
         let Ok(_lock) = self.state.lock() else { return };
+        kill_left(&self.state);
+        let _ = self.state.clear_run();
         for path in &self.created {
             let inside = path.starts_with(self.state.root()) && path != self.state.root();
             let _ = if !inside {
@@ -182,46 +221,14 @@ pub fn free_port(wanted: u16) -> Result<u16, Failure> {
     ))
 }
 
-/// Starts a cluster in the background and waits until it is ready.
-fn start_in_background(
-    state: &StateDir,
-    port: u16,
-    no_restart: bool,
-    lifetime: Lifetime,
-) -> Result<RunningCluster, Failure> {
-    state.clear_run()?;
-    let program = std::env::current_exe().map_err(|e| unexpected("find this program", e))?;
-    let (log, _) = open_log(&state.log_file(SUPERVISOR))?;
-    let errors = log
-        .try_clone()
-        .map_err(|e| unexpected("open the supervisor's log", e))?;
-    let mut command = Command::new(program);
-    command.arg("supervise").arg("--state").arg(state.root());
-    command.args(["--port", &port.to_string()]);
-    if no_restart {
-        command.arg("--no-restart");
-    }
-    if lifetime == Lifetime::ThisProcess {
-        command
-            .args(["--parent", &std::process::id().to_string()])
-            .process_group(0);
-    }
-    command.stdin(Stdio::null()).stdout(log).stderr(errors);
-    let child = command
-        .spawn()
-        .map_err(|e| unexpected("start the supervisor", e))?;
-    let spinner = output::spinner("starting");
-    let cluster = wait_until_ready(state, child);
-    spinner.finish_and_clear();
-    cluster
-}
-
 /// Waits until the cluster is ready or its supervisor has exited.
 fn wait_until_ready(state: &StateDir, mut supervisor: Child) -> Result<RunningCluster, Failure> {
     let begin = Instant::now();
     loop {
+        // The record may be that of a supervisor that another process started at the same time.
         if let Some(cluster) = state.running()?
             && cluster.ready
+            && cluster.supervisor.pid == supervisor.id()
         {
             return Ok(cluster);
         }
@@ -312,5 +319,35 @@ mod tests {
         assert!(state.topology_file().exists());
         assert!(Start::prepare(&state, None, 0).is_err());
         drop(lock);
+    }
+
+    #[test]
+    fn a_start_that_loses_leaves_the_cluster_of_another_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path());
+        let start = Start::prepare(&state, None, 0).unwrap();
+        // The other one was faster.
+        let lock = state.lock().unwrap();
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let other = Process::of(child.id()).unwrap();
+        let cluster = RunningCluster {
+            supervisor: other,
+            port: 1,
+            topology: "1x-type1".into(),
+            nodes: Vec::new(),
+            ready: true,
+        };
+        state.write_cluster(&cluster).unwrap();
+        drop(start);
+        assert!(other.alive());
+        assert_eq!(state.running().unwrap(), Some(cluster));
+        drop(lock);
+        // What it has started itself ends with it.
+        let mut start = Start::prepare(&state, None, 0).unwrap();
+        start.supervisor = Some(other);
+        drop(start);
+        assert!(!other.alive());
+        assert_eq!(state.recorded().unwrap(), None);
+        child.wait().unwrap();
     }
 }

@@ -19,6 +19,7 @@
 //! ```
 
 use crate::cluster::credentials;
+use crate::cluster::durable;
 use crate::cluster::process::Process;
 use crate::documents::files::read_topology;
 use crate::ui::failure::{Exit, Failure};
@@ -186,7 +187,7 @@ impl StateDir {
                 removed => removed,
             }
         } else {
-            std::fs::write(&path, file.as_os_str().as_bytes())
+            durable::write(&path, 0o600, file.as_os_str().as_bytes())
         };
         chosen.map_err(|e| Failure::file("write", &path, &e))
     }
@@ -218,6 +219,12 @@ impl StateDir {
         }
     }
 
+    /// Stores the topology of a new cluster.
+    pub fn write_topology(&self, text: &str) -> Result<(), Failure> {
+        let path = self.topology_file();
+        durable::write(&path, 0o600, text.as_bytes()).map_err(|e| Failure::file("write", &path, &e))
+    }
+
     /// Chooses the durability of services whose manifests give none.
     pub fn set_durability(&self, durability: Durability) -> Result<(), Failure> {
         let text = match durability {
@@ -225,7 +232,7 @@ impl StateDir {
             Durability::Disk => "disk\n",
         };
         let path = self.durability_file();
-        std::fs::write(&path, text).map_err(|e| Failure::file("write", &path, &e))
+        durable::write(&path, 0o600, text.as_bytes()).map_err(|e| Failure::file("write", &path, &e))
     }
 
     /// Directory of the logs.
@@ -424,7 +431,7 @@ impl StateDir {
         self.write("program", &program)
     }
 
-    /// Removes the records of an earlier run. The lock file stays: another supervisor may be about to
+    /// Removes the records of an earlier run; whoever calls it holds the lock. The lock file stays: another supervisor may be about to
     /// lock it.
     pub fn clear_run(&self) -> Result<(), Failure> {
         let dir = self.run_dir();

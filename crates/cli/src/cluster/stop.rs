@@ -1,8 +1,10 @@
 //! Stops a cluster.
 
+use crate::cluster::process::Process;
 use crate::cluster::state_dir::StateDir;
-use crate::limits::DOWN_GRACE;
-use crate::ui::failure::Failure;
+use crate::limits::{DOWN_GRACE, POLL_INTERVAL};
+use crate::ui::failure::{Exit, Failure};
+use std::time::Instant;
 
 /// Stops the cluster of a state directory and waits until all its processes have exited; false if
 /// none was up.
@@ -11,18 +13,43 @@ pub fn stop(state: &StateDir) -> Result<bool, Failure> {
         return Ok(false);
     };
     let up = cluster.supervisor.alive();
-    // The supervisor itself waits for its processes.
-    cluster.supervisor.terminate();
-    if !cluster.supervisor.wait(DOWN_GRACE * 2) {
-        cluster.supervisor.kill();
-        cluster.supervisor.wait(DOWN_GRACE);
+    stop_supervisor(&cluster.supervisor);
+    let begin = Instant::now();
+    let _lock = loop {
+        match state.lock() {
+            Ok(lock) => break Some(lock),
+            Err(failure) if failure.exit == Exit::Conflict => {
+                // Another cluster was started meanwhile: the records are its own.
+                if state.running()?.is_some() || begin.elapsed() > DOWN_GRACE {
+                    return Ok(up);
+                }
+                // The system releases the lock only when the last thread of the supervisor has ended.
+                std::thread::sleep(POLL_INTERVAL);
+            }
+            // On a full disk nobody can take it.
+            Err(_) => break None,
+        }
+    };
+    let left = kill_left(state);
+    state.clear_run()?;
+    Ok(up || left)
+}
+
+/// Stops a supervisor, which itself waits for its processes.
+pub(super) fn stop_supervisor(supervisor: &Process) {
+    supervisor.terminate();
+    if !supervisor.wait(DOWN_GRACE * 2) {
+        supervisor.kill();
+        supervisor.wait(DOWN_GRACE);
     }
-    let mut left = false;
-    for (_, process) in state.processes_alive() {
-        left = true;
+}
+
+/// Kills processes whose supervisor is gone; whether there were any. Whoever calls it holds the lock.
+pub(super) fn kill_left(state: &StateDir) -> bool {
+    let left = state.processes_alive();
+    for (_, process) in &left {
         process.kill();
         process.wait(DOWN_GRACE);
     }
-    state.clear_run()?;
-    Ok(up || left)
+    !left.is_empty()
 }

@@ -9,7 +9,7 @@
 use crate::cluster::client::Client;
 use crate::cluster::credentials;
 use crate::cluster::managed::{Managed, ending};
-use crate::cluster::process::Process;
+use crate::cluster::process::{Process, raise_open_files};
 use crate::cluster::state_dir::{Lock, RunningCluster, SUPERVISOR, StateDir};
 use crate::cluster::watch::{Event, report_exit, watch_nodes};
 use crate::limits::{
@@ -69,6 +69,7 @@ impl Supervisor {
     pub fn start(state: &StateDir, port: u16, restart: bool) -> Result<Supervisor, Failure> {
         let system =
             |what: &str, e: std::io::Error| Failure::new(Exit::Unexpected, format!("{what}: {e}"));
+        raise_open_files();
         state.create()?;
         let lock = state.lock()?;
         kill_leftovers(state);
@@ -79,13 +80,17 @@ impl Supervisor {
         let sender = events_in.clone();
         let mut caught = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP])
             .map_err(|e| system("signal handler", e))?;
-        std::thread::spawn(move || {
+        let listen = move || {
             for signal in caught.forever() {
                 if sender.send(Event::Signal(signal)).is_err() {
                     break;
                 }
             }
-        });
+        };
+        let thread = std::thread::Builder::new().name("e3-signals".into());
+        thread
+            .spawn(listen)
+            .map_err(|e| system("start the thread e3-signals", e))?;
         let nodes: Vec<String> = topology.nodes().map(|n| n.node.name.clone()).collect();
         let cluster = RunningCluster {
             supervisor: Process::this()
@@ -125,7 +130,10 @@ impl Supervisor {
     /// once a second.
     pub fn run(mut self, mut tick: impl FnMut(&Client)) -> Result<(), Failure> {
         let known = self.cluster.nodes.clone();
-        watch_nodes(self.client.clone(), known, self.events_in.clone());
+        if let Err(failure) = watch_nodes(self.client.clone(), known, self.events_in.clone()) {
+            self.stop();
+            return Err(failure);
+        }
         let mut next = Instant::now();
         let stopped = loop {
             if let Err(gone) = self.lock.check() {
@@ -248,9 +256,13 @@ impl Supervisor {
 
     fn spawn(&mut self, name: &str, arguments: Vec<OsString>) -> Result<(), Failure> {
         let mut process = Managed::new(name, arguments);
-        process.launch(&self.program, &self.state)?;
+        let launched = process.launch(&self.program, &self.state);
+        if launched.is_err() {
+            // It is tried again, like a restart that fails.
+            process.restart_at = Some(Instant::now() + RESTART_BACKOFF_MAX);
+        }
         self.processes.push(process);
-        Ok(())
+        launched
     }
 
     /// Starts the processes of nodes that are new, and stops those of nodes that are gone.
@@ -397,5 +409,51 @@ pub fn end_with_parent(parent: u32) -> Result<(), Failure> {
             Exit::Unexpected,
             format!("the parent process {parent} is gone"),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_start_of_an_added_node_is_tried_again() {
+        let tmp = tempfile::tempdir().unwrap();
+        let state = StateDir::new(tmp.path());
+        state.create().unwrap();
+        credentials::provide(&state).unwrap();
+        let cluster = RunningCluster {
+            supervisor: Process::this().unwrap(),
+            port: 1,
+            topology: "1x-type1".into(),
+            nodes: Vec::new(),
+            ready: true,
+        };
+        let (events_in, events) = channel();
+        let mut supervisor = Supervisor {
+            lock: state.lock().unwrap(),
+            client: Client::of(&state, &cluster).unwrap(),
+            cluster,
+            processes: Vec::new(),
+            removed: Vec::new(),
+            program: tmp.path().join("missing"),
+            restart: true,
+            events,
+            events_in,
+            state,
+        };
+        let names = vec!["s1-host".to_string()];
+        supervisor.follow(names.clone());
+        let [node] = &mut supervisor.processes[..] else {
+            panic!("{} processes", supervisor.processes.len());
+        };
+        assert!(node.child.is_none() && node.restart_at.is_some());
+        // The time has come, and now it can be started.
+        node.restart_at = Some(Instant::now());
+        supervisor.program = "/bin/true".into();
+        supervisor.follow(names);
+        supervisor.restart_exited();
+        assert!(supervisor.processes[0].child.is_some());
+        supervisor.stop();
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::cluster::client::Client;
 use crate::limits::{EXIT_REPORT_TIME, POLL_INTERVAL, WATCH_INTERVAL};
-use crate::ui::failure::Exit;
+use crate::ui::failure::{Exit, Failure};
 use std::sync::mpsc::Sender;
+use std::thread;
 use std::time::Instant;
 
 /// What the supervisor waits for.
@@ -15,11 +16,15 @@ pub enum Event {
 }
 
 /// Asks the controller which nodes there are, whenever its plan has changed, and passes on what is new.
-pub fn watch_nodes(client: Client, mut known: Vec<String>, events: Sender<Event>) {
-    std::thread::spawn(move || {
+pub fn watch_nodes(
+    client: Client,
+    mut known: Vec<String>,
+    events: Sender<Event>,
+) -> Result<(), Failure> {
+    let watch = move || {
         let mut version = 0;
         loop {
-            std::thread::sleep(WATCH_INTERVAL);
+            thread::sleep(WATCH_INTERVAL);
             let Ok(cluster) = client.cluster() else {
                 continue;
             };
@@ -36,13 +41,18 @@ pub fn watch_nodes(client: Client, mut known: Vec<String>, events: Sender<Event>
                 }
             }
         }
-    });
+    };
+    let started = thread::Builder::new().name("e3-watch".into()).spawn(watch);
+    started
+        .map(drop)
+        .map_err(|e| Failure::new(Exit::Unexpected, format!("start the thread e3-watch: {e}")))
 }
 
 /// Tells the controller that a node's process has ended, so that it need not wait for it. A controller
 /// that is away is asked again for a while; later it learns it from the process that joins next.
 pub fn report_exit(client: Client, node: String, pid: u32) {
-    std::thread::spawn(move || {
+    let name = node.clone();
+    let report = move || {
         let deadline = Instant::now() + EXIT_REPORT_TIME;
         while let Err(failure) = client.exited(&node, pid) {
             // The node was removed, and with it its process.
@@ -53,7 +63,12 @@ pub fn report_exit(client: Client, node: String, pid: u32) {
                 tracing::warn!("the end of {node} is not reported: {}", failure.message);
                 return;
             }
-            std::thread::sleep(POLL_INTERVAL);
+            thread::sleep(POLL_INTERVAL);
         }
-    });
+    };
+    let thread = thread::Builder::new().name("e3-report-exit".into());
+    if let Err(e) = thread.spawn(report) {
+        // The controller learns it from the process that joins next.
+        tracing::warn!("the end of {name} is not reported: no thread: {e}");
+    }
 }

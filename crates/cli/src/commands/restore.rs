@@ -12,10 +12,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use e3_model::api::{DeployRequest, RestoreRequest};
+use e3_model::backup::BackupFile;
 use e3_model::document::parse_application;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// `e3 restore`.
@@ -94,7 +95,9 @@ fn request(args: &Restore, archive: &Archive) -> Result<DeployRequest, Failure> 
     parse_application(&file, &manifest)?;
     let (mut modules, mut assets) = (BTreeMap::new(), BTreeMap::new());
     for (index, file) in head.files.iter().enumerate() {
-        let content = STANDARD.encode(archive.content(index)?);
+        let content = archive.content(index)?;
+        check_digest(&args.file, file, &content)?;
+        let content = STANDARD.encode(content);
         let of = if file.is_asset {
             &mut assets
         } else {
@@ -121,6 +124,22 @@ fn request(args: &Restore, archive: &Archive) -> Result<DeployRequest, Failure> 
     })
 }
 
+/// A module that was damaged before the backup is refused here, and not when nodes load it.
+fn check_digest(path: &Path, file: &BackupFile, content: &[u8]) -> Result<(), Failure> {
+    let found = e3_engine::sha256(content);
+    if found == file.digest {
+        return Ok(());
+    }
+    let what = if file.is_asset { "asset" } else { "module" };
+    let message = format!(
+        "{}: {what} {:?} has the SHA-256 {found}, must have {}",
+        path.display(),
+        file.name,
+        file.digest
+    );
+    Err(Failure::new(Exit::Input, message).hint("restore another backup of the application"))
+}
+
 fn upload(client: &Client, archive: &Archive, number: u64) -> Result<(), Failure> {
     let head = &archive.head;
     let bar = output::progress(head.parts.iter().map(|p| p.len).sum(), "restore");
@@ -135,4 +154,29 @@ fn upload(client: &Client, archive: &Archive, number: u64) -> Result<(), Failure
     }
     bar.finish_and_clear();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_with_another_digest_is_refused() {
+        let file = BackupFile {
+            is_asset: false,
+            name: "ema.wasm".into(),
+            digest: e3_engine::sha256(b"module"),
+            len: 6,
+        };
+        let path = Path::new("a.e3b");
+        check_digest(path, &file, b"module").unwrap();
+        let failure = check_digest(path, &file, b"modulf").unwrap_err();
+        assert_eq!(failure.exit, Exit::Input);
+        let (message, digest) = (&failure.message, &file.digest);
+        assert!(
+            message.starts_with("a.e3b: module \"ema.wasm\""),
+            "{message}"
+        );
+        assert!(message.ends_with(digest.as_str()), "{message}");
+    }
 }
