@@ -6,23 +6,28 @@
 use clap::{Parser, Subcommand};
 use e3_nemesis::fleet;
 use e3_sim::Scenario;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 /// A scenario allocates a great deal, mostly small and short-lived.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// What the allocator is told as the process starts: to keep what is freed. It is soon needed again, and
+/// the system would have to clear it first.
+const KEEP_PAGES: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "-1");
 
 /// Runs random scenarios of the simulator.
 #[derive(Parser)]
 #[command(name = "nemesis")]
 struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    task: Task,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum Task {
     /// Runs many seeds.
     Run {
         /// How many seeds to run.
@@ -65,11 +70,27 @@ enum Command {
     },
 }
 
+/// Starts this program again with [`KEEP_PAGES`], unless the variable is set. Without it a run takes longer.
+fn keep_pages() {
+    let (name, value) = KEEP_PAGES;
+    if std::env::var_os(name).is_none()
+        && let Ok(program) = std::env::current_exe()
+    {
+        let arguments = std::env::args_os().skip(1);
+        let error = Command::new(program)
+            .args(arguments)
+            .env(name, value)
+            .exec();
+        eprintln!("cannot start again with {name}={value}: {error}");
+    }
+}
+
 fn main() -> ExitCode {
+    keep_pages();
     // A panic in the product is a failure of its seed and is printed with it.
     std::panic::set_hook(Box::new(fleet::note_panic));
-    match Arguments::parse().command {
-        Command::Run {
+    match Arguments::parse().task {
+        Task::Run {
             seeds,
             base,
             threads,
@@ -96,7 +117,7 @@ fn main() -> ExitCode {
                 }
             }
         }
-        Command::Seed {
+        Task::Seed {
             seed,
             print,
             shrink,
@@ -108,7 +129,7 @@ fn main() -> ExitCode {
             }
             one(&scenario, shrink)
         }
-        Command::File { file } => match read(&file) {
+        Task::File { file } => match read(&file) {
             Ok(scenario) => one(&scenario, 0),
             Err(e) => {
                 eprintln!("{}: {e}", file.display());

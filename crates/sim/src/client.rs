@@ -62,6 +62,8 @@ pub struct Load {
     pub every: Option<Nanos>,
     /// Time from sending to the deadline of each.
     pub deadline: Nanos,
+    /// One in three has this time instead.
+    pub hurried: Option<Nanos>,
 }
 
 /// A request as its client remembers it, in true time.

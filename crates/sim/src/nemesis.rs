@@ -250,6 +250,7 @@ impl<'a> Run<'a> {
         }
         self.heal();
         self.wait(BACKLOG);
+        self.replace_failing();
         let recovered_by = self.healed_at + self.recovery();
         while self.is_sound() && self.cluster.now < recovered_by && !self.is_settled() {
             self.step();
@@ -289,6 +290,7 @@ impl<'a> Run<'a> {
             self.check_ticks();
             self.check_copies();
         }
+        self.check_damage();
         if !self.is_sound() {
             return Err(Failure(self.cluster.ledger.violations));
         }

@@ -176,6 +176,9 @@ pub struct ClientShape {
     pub keys: u64,
     /// Time from sending to the deadline of its requests.
     pub deadline_ms: u64,
+    /// One request in three has this time instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hurried_ms: Option<u64>,
     /// Whether it uses idempotency keys and sends each request until it is handled.
     pub is_keyed: bool,
     /// How far its clock is off.

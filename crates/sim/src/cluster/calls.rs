@@ -99,7 +99,8 @@ impl Cluster {
         let count = count.map(i64::from_le_bytes);
         let ((app, service), (key, effect)) = (calling.service, &calling.effect);
         // What the scenario destroyed may be gone.
-        let is_whole = self.ledger.forfeited.is_empty();
+        let mut forfeited = self.ledger.forfeited.keys();
+        let is_whole = !forfeited.any(|(shard, _)| (shard.app, shard.service) == (app, service));
         match count {
             Some(0) if calling.is_certain && is_whole => self.ledger.violation(format!(
                 "a call of {app}/{service} with key {key:?} does not see effect {effect:?}"

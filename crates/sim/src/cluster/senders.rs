@@ -129,7 +129,10 @@ impl Cluster {
         }
         let burst = load.burst.min(load.left);
         for _ in 0..burst {
-            self.clients[at].request(self.now, &mut self.random, load.deadline);
+            let is_hurried = load.hurried.is_some() && self.random.one_in(3);
+            let hurried = load.hurried.filter(|_| is_hurried);
+            let deadline = hurried.unwrap_or(load.deadline);
+            self.clients[at].request(self.now, &mut self.random, deadline);
         }
         if let Some(load) = &mut self.clients[at].load {
             load.left -= burst;

@@ -90,9 +90,11 @@ impl Run<'_> {
         if on_way.is_empty() {
             return is_done.then(|| format!("{effect:?} has an answer of no service"));
         }
-        let forfeited = |(app, _): &(usize, ServiceId)| {
+        let forfeited = |(app, service): &(usize, ServiceId)| {
             let mut lost = self.cluster.ledger.forfeited.iter();
-            lost.any(|((shard, _), at)| shard.app == app_id(*app) && asking.sent <= *at)
+            lost.any(|((shard, _), at)| {
+                (shard.app, shard.service) == (app_id(*app), *service) && asking.sent <= *at
+            })
         };
         // An application that began with a backup asks again what it handles again.
         let others = ask.to != AskTarget::Service(on_way[0].1.0.into());

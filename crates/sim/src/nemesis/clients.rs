@@ -33,6 +33,7 @@ impl Run<'_> {
             burst: shape.burst.max(1),
             every: Some(Nanos(span.0 / shape.requests.max(1))),
             deadline,
+            hurried: shape.hurried_ms.map(Nanos::from_millis),
         });
         let first = *self.random.pick(&client.nodes);
         let others = client.nodes.clone().into_iter().filter(|n| *n != first);
@@ -83,6 +84,7 @@ impl Run<'_> {
                 burst: 1,
                 keys: 1_000,
                 deadline_ms: PROBE.as_millis(),
+                hurried_ms: None,
                 is_rushing: false,
                 is_keyed: false,
                 offset_ms: 0,

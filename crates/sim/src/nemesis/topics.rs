@@ -50,9 +50,11 @@ impl Run<'_> {
         let shape = |(app, service): &(usize, ServiceId)| {
             &self.scenario.apps[*app].services[usize::from(service.0)]
         };
-        let forfeited = |(app, _): &(usize, ServiceId)| {
+        let forfeited = |(app, service): &(usize, ServiceId)| {
             let mut lost = self.cluster.ledger.forfeited.iter();
-            lost.any(|((shard, _), at)| shard.app == app_id(*app) && asking.sent <= *at)
+            lost.any(|((shard, _), at)| {
+                (shard.app, shard.service) == (app_id(*app), *service) && asking.sent <= *at
+            })
         };
         let is_lost = asking.may_repeat || on_way.iter().any(forfeited);
         let (mut can_fail, mut wrong) = (false, None);

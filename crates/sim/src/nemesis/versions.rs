@@ -31,6 +31,19 @@ impl Run<'_> {
         app.is_some_and(|app| app.plan.modules[0] == NOT_STARTING)
     }
 
+    /// Replaces versions whose handlers fail where clients repeat what expires: they do so for as long as
+    /// the attempts of a request take longer than its deadline allows.
+    pub(super) fn replace_failing(&mut self) {
+        for at in 0..self.scenario.apps.len() {
+            let app = self.controller.control.apps.get(&app_id(at));
+            let is_failing = app.is_some_and(|app| app.plan.modules[0] == FAILING);
+            let mut clients = self.scenario.clients.iter();
+            if is_failing && clients.any(|c| c.is_keyed && c.app == at) {
+                self.update(at);
+            }
+        }
+    }
+
     /// Checks that the controller went back from versions that do not start, and does what an operator
     /// does where it cannot know that a version is no good.
     pub(super) fn leave_bad_versions(&mut self) {

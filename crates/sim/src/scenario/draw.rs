@@ -66,6 +66,7 @@ pub fn draw(seed: u64) -> Scenario {
     };
     scenario.clocks = clocks(random, scenario.nodes());
     scenario.script = script(random, &scenario);
+    hurries(&mut scenario);
     times_to_live(&mut scenario);
     asks(&mut scenario);
     topics::draw(&mut scenario);
@@ -79,6 +80,17 @@ pub fn draw(seed: u64) -> Scenario {
     members::draw(&mut scenario);
     scenario.script.sort_by_key(|act| act.at_ms);
     scenario
+}
+
+/// Has one client in three send some of its requests with much less time than the others. Drawn apart, as
+/// times to live are.
+fn hurries(scenario: &mut Scenario) {
+    let random = &mut Random::new(scenario.seed ^ 0x0e3_d1e);
+    for client in &mut scenario.clients {
+        let is_hurried = random.one_in(3) && !client.is_keyed;
+        let hurried_ms = *random.pick(&[100, 500]);
+        client.hurried_ms = (is_hurried && client.deadline_ms > hurried_ms).then_some(hurried_ms);
+    }
 }
 
 /// Deploys versions that are no good in one scenario of six. Drawn apart, as times to live are.
@@ -450,6 +462,7 @@ fn clients(random: &mut Random, apps: usize) -> Vec<ClientShape> {
             } else {
                 *random.pick(&[20, 500, 3_000, 30_000, 60_000, 60_000, 3_000_000])
             },
+            hurried_ms: None,
             is_keyed,
             offset_ms: offset_ms(random),
             vanishes_ms: random
