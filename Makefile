@@ -4,10 +4,10 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 E3 := $(TARGET)/release/e3
 ARM := aarch64-unknown-linux-gnu
 
-.PHONY: help setup services e3 demo test bench fix aarch64 test-aarch64 clean
+.PHONY: help setup services e3 demo test bench nemesis fix aarch64 test-aarch64 clean
 
 help:
-	@echo "make setup | demo | test | bench | fix | aarch64 | test-aarch64 | clean"
+	@echo "make setup | demo | test | bench | nemesis | fix | aarch64 | test-aarch64 | clean"
 
 setup:
 	@scripts/setup
@@ -38,6 +38,10 @@ bench: services
 		$(E3) bench $$group --write docs/benchmarks.md || missed="$$missed $$group"; \
 	done; \
 	test -z "$$missed" || { echo "failed:$$missed"; exit 1; }
+
+# for runs of many seeds
+nemesis:
+	@scripts/nemesis
 
 fix: setup
 	cargo xtask fix
