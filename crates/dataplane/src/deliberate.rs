@@ -29,6 +29,8 @@ e3_model::deliberate_faults! {
     ReleasedTooFar,
     /// A snapshot lacks the messages that were handled and released.
     SnapshotWithoutHandled,
+    /// A snapshot lacks the dead letters.
+    SnapshotWithoutLetters,
     /// A snapshot lacks the collections.
     SnapshotWithoutState,
     /// A backup counts as complete when its stream begins.

@@ -55,4 +55,4 @@ mod worker;
 pub use config::{Config, EmulatedCores};
 pub use outbound::{Attempts, HttpAsk};
 pub use recovery::{Recovery, RecoveryError};
-pub use worker::{Health, Kept, Output, Work, Worker};
+pub use worker::{Beside, Health, Kept, Output, Work, Worker};

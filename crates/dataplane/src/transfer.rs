@@ -87,6 +87,9 @@ impl Transfer {
             Part::Handled(after) => {
                 put_handled(log, begin_op, after, put).then_some(Part::Letters(0))
             }
+            Part::Letters(_) if deliberate::is(Fault::SnapshotWithoutLetters) => {
+                Some(Part::Timers(None))
+            }
             Part::Letters(from) => {
                 put_letters(log, self.letters_end, from, put).then_some(Part::Timers(None))
             }

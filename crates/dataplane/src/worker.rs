@@ -51,7 +51,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-pub use report::{Health, Kept};
+pub use report::{Beside, Health, Kept};
 pub use traffic::Work;
 
 /// What the driver must do.

@@ -12,9 +12,9 @@ use e3_model::pending::{PendingAsked, PendingReport};
 use e3_model::plan::{
     BackupReport, ChannelReport, InstanceReport, NodeEvent, NodeReport, NodeStats, ShardCounts,
 };
-use e3_model::{Nanos, NodeId, RequestId, ServiceId, ShardKey};
+use e3_model::{MessageId, Nanos, NodeId, RequestId, ServiceId, ShardKey, Slot, Timestamp};
 use e3_wire::frame::Ends;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What about a primary the controller must hear at once when it changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +39,34 @@ pub struct Kept {
     pub sessions: usize,
 }
 
+/// What a copy of a shard has beside its collections: equal on all copies when nothing happens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Beside {
+    /// Last entry of the log.
+    pub op: u64,
+    /// Messages that are remembered as handled, with what followed from them.
+    pub handled: BTreeSet<(Slot, MessageId)>,
+    /// Dead letters.
+    pub letters: BTreeSet<MessageId>,
+    /// Times of timers, ascending.
+    pub timers: Vec<Timestamp>,
+}
+
 impl Worker {
+    /// What a copy of a shard has beside its collections, if there is one here.
+    pub fn beside(&self, key: ShardKey) -> Option<Beside> {
+        let log = &self.replicas.get(self.find(key)?.at())?.replica.shard.log;
+        let handled = log.dedup.entries_after(None);
+        // Of answered requests a copy may know less: that they are answered is in another entry too.
+        let handled = handled.filter(|e| e.reply.is_some() || !e.outputs.is_empty());
+        Some(Beside {
+            op: log.op,
+            handled: handled.map(|e| (e.slot, e.id)).collect(),
+            letters: log.dead_letters.iter().map(|(id, _)| *id).collect(),
+            timers: log.timers.by_time().map(|(_, timer)| timer.next).collect(),
+        })
+    }
+
     /// What is kept because of requests: nothing open when all is done, and nothing remembered for
     /// good.
     pub fn kept(&self) -> Kept {

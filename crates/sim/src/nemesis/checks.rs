@@ -6,8 +6,8 @@ use super::{PROBE, PROBES, PROBES_LATE, Run, TICKS_FIRED_AFTER};
 use crate::scenario::ServiceShape;
 use crate::ticks;
 use e3_collections::State;
-use e3_dataplane::Kept;
 use e3_dataplane::limits::EXPIRY_LAG_MAX;
+use e3_dataplane::{Beside, Kept};
 use e3_model::plan::ShardPlan;
 use e3_model::{Nanos, ShardKey, Timestamp};
 use e3_wire::entry::Outcome;
@@ -269,10 +269,18 @@ impl Run<'_> {
                 if first.is_none() {
                     wrong.push(format!("{key}: its primary {} has no copy", shard.primary));
                 }
-                for backup in shard.backups.iter().filter(|b| digest(b.0) != first) {
-                    wrong.push(format!(
-                        "{key}: the copy on {backup} differs from the primary's"
-                    ));
+                let beside = |node: u32| self.cluster.worker(node)?.beside(key);
+                let first_beside = beside(shard.primary.0);
+                for backup in &shard.backups {
+                    if digest(backup.0) != first {
+                        wrong.push(format!(
+                            "{key}: the copy on {backup} differs from the primary's"
+                        ));
+                    }
+                    let what = difference(first_beside.as_ref(), beside(backup.0).as_ref());
+                    wrong.extend(what.map(|what| {
+                        format!("{key}: the copy on {backup} and the primary differ in {what}")
+                    }));
                 }
             }
         }
@@ -280,4 +288,19 @@ impl Run<'_> {
             self.violation(what);
         }
     }
+}
+
+/// What two copies differ in beside their collections.
+fn difference(one: Option<&Beside>, other: Option<&Beside>) -> Option<String> {
+    let (one, other) = one.zip(other)?;
+    if one.op != other.op {
+        return Some(format!("their last entry: {} and {}", one.op, other.op));
+    }
+    let parts = [
+        ("handled messages", one.handled == other.handled),
+        ("dead letters", one.letters == other.letters),
+        ("timers", one.timers == other.timers),
+    ];
+    let differs = parts.iter().find(|(_, is_equal)| !is_equal);
+    differs.map(|(what, _)| what.to_string())
 }
