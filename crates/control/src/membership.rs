@@ -300,7 +300,7 @@ impl Membership {
     }
 
     /// Whether every member has been heard since the start or has ended, or has had the time for it while
-    /// this process listened; more time if that is true of none. Before that nothing should be decided:
+    /// this process listened; more time if none has been heard. Before that nothing should be decided:
     /// nodes may have seen decisions that the log lacks.
     pub fn is_settled(&self, now: Timestamp, control: &Control) -> bool {
         let is_listening = now.since(self.now.at) <= TURN_GAP_MAX;
@@ -312,14 +312,16 @@ impl Membership {
         if had_time && listened > START_SILENCE {
             return true;
         }
-        let is_known = |(node, member): (&NodeId, &Member)| {
-            let has_ended = self.ended.get(node) == Some(&member.incarnation);
-            has_ended || self.heard(*node, member.incarnation).is_some()
+        let mut up = control.members.iter().filter(|(_, m)| m.up);
+        let is_heard =
+            |(node, member): &(&NodeId, &Member)| self.heard(**node, member.incarnation).is_some();
+        // A process that has ended is waited for no more, but it does not say what it has seen.
+        let has_ended = |(node, member): &(&NodeId, &Member)| {
+            self.ended.get(*node) == Some(&member.incarnation)
         };
-        let up = control.members.iter().filter(|(_, m)| m.up);
-        let members = up.clone().count();
-        let known = up.filter(|member| is_known(*member)).count();
-        known == members || (had_time && known > 0)
+        up.clone()
+            .all(|member| is_heard(&member) || has_ended(&member))
+            || (had_time && up.any(|member| is_heard(&member)))
     }
 
     /// Whether a node's process has been silent for too long.

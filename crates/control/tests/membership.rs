@@ -81,6 +81,13 @@ fn a_start_is_settled_when_all_are_heard_or_had_the_time() {
     l.membership.on_end(B, 1);
     assert!(l.is_settled(begin));
 
+    // The other one may have seen more.
+    let mut l = Listener::new();
+    l.membership.on_end(A, 1);
+    l.turns(begin + START_SILENCE, &[]);
+    assert!(!l.is_settled(begin + START_SILENCE));
+    assert!(l.is_settled(begin + START_SILENCE + TICK));
+
     let mut l = Listener::new();
     l.beat(A);
     assert!(!l.is_settled(begin));
