@@ -6,25 +6,8 @@ use crate::common::{Cluster, Handler, shard};
 use e3_invocation::{Effects, Output};
 use e3_model::{AppId, NodeId, ShardKey};
 
-const LEDGER: &str = "\
-apiVersion: e3.dev/v1alpha1
-kind: Application
-metadata: {name: books}
-spec:
-  objective: {latency: 50ms}
-  deadline: 10s
-  ingress: audit
-  subscriptions:
-    - {topic: shop/orders, service: audit}
-    - {topic: shop/sales, service: audit}
-  services:
-    - name: audit
-      module: s.wasm
-      stateful: true
-      replicas: 2
-      resources: {cpu: 0.1, memory: 64Mi}
-      collections: [{name: count, kind: counter}]
-    - name: ledger
+/// What the audit sends orders on to.
+const LEDGER: &str = "    - name: ledger
       module: s.wasm
       stateful: true
       resources: {cpu: 0.1, memory: 64Mi}
@@ -36,7 +19,7 @@ spec:
 /// The audit, at nodes 3 and 2, sends each order on to a ledger, which is at node 4 with the ingress.
 fn cluster_with_ledger() -> Cluster {
     let mut c = cluster();
-    let mut plan = Cluster::new(LEDGER, 5, |key| match key.service.0 {
+    let mut plan = Cluster::new(&format!("{AUDIT}{LEDGER}"), 5, |key| match key.service.0 {
         0 => vec![3, 2],
         _ => vec![4],
     })

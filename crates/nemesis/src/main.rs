@@ -14,8 +14,8 @@ use std::process::{Command, ExitCode};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What the allocator is told as the process starts: to keep what is freed. It is soon needed again, and
-/// the system would have to clear it first.
+/// Tells the allocator, which reads this variable when the process starts, to keep freed memory. It is
+/// soon needed again, and the system would have to clear it first.
 const KEEP_PAGES: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "-1");
 
 /// Runs random scenarios of the simulator.

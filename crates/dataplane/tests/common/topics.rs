@@ -41,7 +41,7 @@ spec:
       collections: [{name: count, kind: counter}]
 ";
 
-const AUDIT: &str = "\
+pub const AUDIT: &str = "\
 apiVersion: e3.dev/v1alpha1
 kind: Application
 metadata: {name: books}
