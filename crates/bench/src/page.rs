@@ -14,35 +14,54 @@ all. Machines are shared and noisy, so a figure that can be compared between mac
 medians of alternating rounds; absolute figures stand beside it for orientation.
 ";
 
-/// Puts the report's section into the page.
-pub fn write(file: &Path, about: &str, report: &Report) -> io::Result<()> {
+/// Puts the report's section into the page. If it has a part of the group's figures only, the others stay as
+/// they are, and so do tables of other titles.
+pub fn write(file: &Path, about: &str, report: &Report, is_part: bool) -> io::Result<()> {
     let old = match std::fs::read_to_string(file) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => HEAD.to_string(),
         read => read?,
     };
-    let new = with_section(&old, report.group, &section(about, report));
-    std::fs::write(file, new)
+    let (_, earlier, _) = around(&old, report.group);
+    let earlier = if is_part { earlier } else { "" };
+    let section = section(about, report, earlier);
+    std::fs::write(file, with_section(&old, report.group, &section))
 }
 
 fn heading(group: &str) -> String {
     format!("## `e3 bench {group}`\n")
 }
 
-fn section(about: &str, report: &Report) -> String {
+/// The section of a report, with what an earlier one has beyond it.
+fn section(about: &str, report: &Report, earlier: &str) -> String {
+    let name = |row: &str| row.split('`').nth(1).map(String::from);
+    let mut rows: Vec<String> = report.results.iter().map(row).collect();
+    let names: Vec<String> = rows.iter().filter_map(|row| name(row)).collect();
+    let (mut all, mut last) = (String::new(), String::new());
+    for kept in earlier.lines().filter(|line| line.starts_with("| `")) {
+        if let Some(at) = rows.iter().position(|row| name(row) == name(kept)) {
+            all += &rows.remove(at);
+        } else {
+            all += &format!("{kept}\n");
+            last = format!(" Measured last: {}.", names.join(", "));
+        }
+    }
+    all += &rows.concat();
     let mut text = format!(
-        "{}\n{about}\n\nVersion {} on {}.\n\n",
+        "{}\n{about}\n\nVersion {} on {}.{last}\n\n",
         heading(report.group),
         report.version,
         report.machine
     );
     text += "| name | result | aim | what |\n|---|---|---|---|\n";
-    for figure in &report.results {
-        text += &row(figure);
-    }
-    for table in &report.tables {
-        text += &behind(table);
-    }
-    text
+    text += &all;
+    let mut tables: Vec<String> = report.tables.iter().map(behind).collect();
+    let is_new = |title: &str| report.tables.iter().any(|t| title == format!("{}:", t.title));
+    let blocks: Vec<&str> = earlier.trim_end().split("\n\n").collect();
+    let figures = blocks.iter().position(|b| b.starts_with("| name |"));
+    let kept = blocks[figures.map_or(blocks.len(), |at| at + 1)..].chunks(3);
+    let kept = kept.filter(|table| !is_new(table[0]));
+    tables.extend(kept.map(|table| format!("\n{}\n", table.join("\n\n"))));
+    text + &tables.concat()
 }
 
 fn behind(table: &Table) -> String {
@@ -84,16 +103,20 @@ fn row(figure: &Figure) -> String {
     )
 }
 
-/// The page with this section in place of the group's old one, or at its end.
-fn with_section(page: &str, group: &str, section: &str) -> String {
+/// What is before the group's section on a page, the section, and what is behind it.
+fn around<'a>(page: &'a str, group: &str) -> (&'a str, &'a str, &'a str) {
     let (before, rest) = match page.find(&heading(group)) {
         Some(at) => page.split_at(at),
         None => (page, ""),
     };
-    let after = match rest.get(1..).and_then(|r| r.find("\n## ")) {
-        Some(at) => &rest[at + 2..],
-        None => "",
-    };
+    let end = rest.get(1..).and_then(|r| r.find("\n## "));
+    let (section, behind) = rest.split_at(end.map_or(rest.len(), |end| end + 2));
+    (before, section, behind)
+}
+
+/// The page with this section in place of the group's old one, or at its end.
+fn with_section(page: &str, group: &str, section: &str) -> String {
+    let (before, _, after) = around(page, group);
     let parts = [before.trim_end(), section.trim_end(), after.trim_end()];
     let parts: Vec<&str> = parts.into_iter().filter(|p| !p.is_empty()).collect();
     parts.join("\n\n") + "\n"
@@ -114,7 +137,50 @@ mod tests {
         let report = Report::new("a", Vec::new()).tables(vec![table]);
         let expected =
             "\nTimes:\n\n| servers | hcm_ms |\n| ---: | ---: |\n| 100 | 1.5 |\n\nA note.\n";
-        assert!(section("about", &report).ends_with(expected));
+        assert!(section("about", &report, "").ends_with(expected));
+    }
+
+    #[test]
+    fn a_part_of_the_figures_leaves_the_others() {
+        let table = |title: &str| Table {
+            title: title.into(),
+            columns: vec!["ms".into()],
+            rows: vec![vec!["1".into()]],
+            note: "A note.".into(),
+        };
+        let figure = |name, value| Figure::new(name, value, "ms", Better::Lower);
+        let all = [figure("a", 1.0), figure("b", 2.0), figure("c", 3.0)];
+        let all = Report::new("a", all.into()).tables(vec![table("Times"), table("Sizes")]);
+        let part = [figure("d", 5.0), figure("b", 4.0)];
+        let part = Report::new("a", part.into()).tables(vec![table("Sizes")]);
+
+        let text = section("about", &part, &section("about", &all, ""));
+        let expected = "\
+| `a` | 1.00 ms |  |  |
+| `b` | 4.00 ms |  |  |
+| `c` | 3.00 ms |  |  |
+| `d` | 5.00 ms |  |  |
+
+Sizes:
+
+| ms |
+| ---: |
+| 1 |
+
+A note.
+
+Times:
+
+| ms |
+| ---: |
+| 1 |
+
+A note.
+";
+        assert!(text.ends_with(expected), "{text}");
+        assert!(text.contains(". Measured last: `d`, `b`.\n"), "{text}");
+        let whole = section("about", &part, "");
+        assert!(!whole.contains("`a`") && !whole.contains("last"), "{whole}");
     }
 
     #[test]

@@ -49,7 +49,8 @@ pub struct Bench {
     /// Group of benchmarks
     #[arg(value_enum)]
     pub group: BenchGroup,
-    /// Also write the section of the group into this page, such as docs/benchmarks.md
+    /// Also write the section of the group into this page, such as docs/benchmarks.md; with --only, the
+    /// part's figures only
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
     /// Length of the longest run of the group chaos, in minutes; the others depend on it
@@ -117,7 +118,7 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
     let format = settings.format(args.output);
     output::show(format, &report, || table(&report, settings.paint()))?;
     if let Some(file) = &args.write {
-        page::write(file, about, &report).map_err(|e| Failure::file("write", file, &e))?;
+        page::write(file, about, &report, args.only.is_some()).map_err(|e| Failure::file("write", file, &e))?;
     }
     match &report.missed()[..] {
         [] => Ok(()),

@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 
 /// Seeds for each minute that the part may take.
 const SEEDS_PER_MIN: f64 = 1_000.0;
+/// The file of the seeds that have run on the present source, in the repository: they run in parts.
+const RECORD: &str = "crates/nemesis/record.json";
 /// How to build the programs.
 const BUILD_NEMESIS: &str = "build it with: cargo build --release -p e3-nemesis";
 const BUILD_DELIBERATE: &str = "build it with: cargo build --release -p e3-nemesis --features deliberate-faults --bin e3-deliberate-faults";
@@ -39,15 +41,15 @@ struct Search {
     seeds_max: u64,
 }
 
-/// Runs seeds for about so many minutes, after those that have run on the same source.
+/// Runs seeds for about so many minutes, after those that have run on the same source. The current directory
+/// must be the repository.
 pub(super) fn seeds(minutes: f64) -> Result<Seeds, Failure> {
     let program = nemesis()?;
-    let record = program.with_file_name("e3-nemesis.record.json");
     let seeds = (minutes * SEEDS_PER_MIN).max(1.0) as u64;
     let arguments = [
         "run".into(),
         format!("--seeds={seeds}"),
-        format!("--record={}", record.display()),
+        format!("--record={RECORD}"),
     ];
     let run: Run = measure(&program, &arguments)?;
     let Some(record) = run.record else {
