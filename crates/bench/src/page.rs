@@ -10,8 +10,8 @@ const HEAD: &str = "\
 # Benchmarks
 
 Written by `e3 bench GROUP --write docs/benchmarks.md`, a section for each group; `make bench` runs
-all. Machines are shared and noisy, so a figure that can be compared between machines is the ratio of
-medians of alternating rounds; absolute figures stand beside it for orientation.
+all but `chaos`, which takes hours. Machines are shared and noisy, so a figure that can be compared between
+machines is the ratio of medians of alternating rounds; absolute figures stand beside it for orientation.
 ";
 
 /// Puts the report's section into the page. If it has a part of the group's figures only, the others stay as
@@ -33,35 +33,60 @@ fn heading(group: &str) -> String {
 
 /// The section of a report, with what an earlier one has beyond it.
 fn section(about: &str, report: &Report, earlier: &str) -> String {
-    let name = |row: &str| row.split('`').nth(1).map(String::from);
-    let mut rows: Vec<String> = report.results.iter().map(row).collect();
-    let names: Vec<String> = rows.iter().filter_map(|row| name(row)).collect();
-    let (mut all, mut last) = (String::new(), String::new());
-    for kept in earlier.lines().filter(|line| line.starts_with("| `")) {
-        if let Some(at) = rows.iter().position(|row| name(row) == name(kept)) {
-            all += &rows.remove(at);
-        } else {
-            all += &format!("{kept}\n");
-            last = format!(" Measured last: {}.", names.join(", "));
-        }
-    }
-    all += &rows.concat();
-    let mut text = format!(
-        "{}\n{about}\n\nVersion {} on {}.{last}\n\n",
+    let new: Vec<&str> = report.results.iter().map(|f| f.name.as_str()).collect();
+    let is_kept = |line: &&str| name(line).is_some_and(|name| !new.contains(&name));
+    let last = if earlier.lines().any(|line| is_kept(&line)) {
+        format!(" Measured last: `{}`.", new.join("`, `"))
+    } else {
+        String::new()
+    };
+    format!(
+        "{}\n{about}\n\nVersion {} on {}.{last}\n\n| name | result | aim | what |\n|---|---|---|---|\n{}{}",
         heading(report.group),
         report.version,
-        report.machine
-    );
-    text += "| name | result | aim | what |\n|---|---|---|---|\n";
-    text += &all;
-    let mut tables: Vec<String> = report.tables.iter().map(behind).collect();
-    let is_new = |title: &str| report.tables.iter().any(|t| title == format!("{}:", t.title));
-    let blocks: Vec<&str> = earlier.trim_end().split("\n\n").collect();
-    let figures = blocks.iter().position(|b| b.starts_with("| name |"));
-    let kept = blocks[figures.map_or(blocks.len(), |at| at + 1)..].chunks(3);
-    let kept = kept.filter(|table| !is_new(table[0]));
-    tables.extend(kept.map(|table| format!("\n{}\n", table.join("\n\n"))));
-    text + &tables.concat()
+        report.machine,
+        rows(report, earlier),
+        tables(report, earlier),
+    )
+}
+
+/// The name of the figure whose row this line is.
+fn name(line: &str) -> Option<&str> {
+    Some(line.strip_prefix("| `")?.split_once('`')?.0)
+}
+
+/// The rows of an earlier section, each replaced by the report's if it has the figure; then its other ones.
+fn rows(report: &Report, earlier: &str) -> String {
+    let mut new: Vec<&Figure> = report.results.iter().collect();
+    let mut rows = String::new();
+    for line in earlier.lines() {
+        let Some(name) = name(line) else { continue };
+        match new.iter().position(|figure| figure.name == name) {
+            Some(at) => rows += &row(new.remove(at)),
+            None => rows += &format!("{line}\n"),
+        }
+    }
+    rows.extend(new.into_iter().map(row));
+    rows
+}
+
+/// The tables of the report, and those of an earlier section with other titles: there a table is a paragraph
+/// each for title, rows and note, below the figures.
+fn tables(report: &Report, earlier: &str) -> String {
+    let mut tables: String = report.tables.iter().map(behind).collect();
+    let is_new = |title: &str| {
+        report
+            .tables
+            .iter()
+            .any(|t| title == format!("{}:", t.title))
+    };
+    let paragraphs: Vec<&str> = earlier.trim_end().split("\n\n").collect();
+    let figures = paragraphs.iter().position(|p| p.starts_with("| name |"));
+    let below = figures.map_or(&[][..], |at| &paragraphs[at + 1..]);
+    for table in below.chunks(3).filter(|table| !is_new(table[0])) {
+        tables += &format!("\n{}\n", table.join("\n\n"));
+    }
+    tables
 }
 
 fn behind(table: &Table) -> String {

@@ -103,6 +103,11 @@ fn a_token_does_what_its_role_allows_until_it_is_revoked() {
     assert_eq!(refused.code, 2, "{refused:?}");
     let why = "needs role deploy; token \"eye\" has role read";
     assert!(refused.err.contains(why), "{}", refused.err);
+    // The variable does not count less than the file.
+    let mut create = e3.command(&["token", "create", "mine", "--role", "admin"]);
+    create.env("E3_TOKEN", std::fs::read_to_string(&eye).unwrap().trim());
+    let refused = ended(create.output().unwrap());
+    assert!(refused.err.contains("needs role admin"), "{refused:?}");
     assert_eq!(set(&ci).code, 0);
     let refused = e3.run(&["--token-file", &ci, "token", "list"]);
     assert!(refused.err.contains("needs role admin"), "{}", refused.err);

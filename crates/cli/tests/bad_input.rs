@@ -256,6 +256,9 @@ fn other_bad_input_has_its_exit_code() {
             "kind: this is an Application, expected a Topology",
         ),
         (vec!["get", "nodes"], 6, "no cluster is up"),
+        (vec!["get", "nodes", "--app", "a"], 2, "--app is not for"),
+        (vec!["get", "apps", "--node", "n"], 2, "--node is not for"),
+        (vec!["get", "events", "a", "s"], 2, "a service is for"),
         (vec!["deploy", &file], 6, "no cluster is up"),
         (
             vec!["get", "nodes", "--controller", "http://127.0.0.1:1"],

@@ -167,6 +167,13 @@ fn nothing_is_lost_or_repeated_under_faults() {
     println!("{planned}");
     // The seed decides.
     assert_eq!(planned, e3.good(&[&arguments[..], &["--dry-run"]].concat()));
+    let other = "chaos kvs --minutes 1 --faults update --manifest hello";
+    let refused = e3.run(&other.split(' ').collect::<Vec<_>>());
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(
+        refused.err.contains("must be that of \"kvs\""),
+        "{refused:?}"
+    );
     let report = survives(&e3, &arguments);
     let faults = report["faults"].as_array().unwrap();
     assert_eq!(faults.len(), planned.lines().count());

@@ -24,6 +24,16 @@ fn newest(e3: &E3) -> Vec<u64> {
         .collect()
 }
 
+/// The names of the nodes that are cordoned.
+fn cordoned(e3: &E3) -> Vec<String> {
+    let nodes = e3.json(&["get", "nodes"]);
+    let nodes = nodes.as_array().unwrap().iter();
+    let cordoned = nodes.filter(|n| n["cordoned"] == true);
+    cordoned
+        .map(|n| n["name"].as_str().unwrap().to_string())
+        .collect()
+}
+
 #[test]
 fn a_cluster_goes_to_the_next_release_and_back_under_load_and_loses_nothing() {
     let Some(e3) = E3::with_services() else {
@@ -34,11 +44,14 @@ fn a_cluster_goes_to_the_next_release_and_back_under_load_and_loses_nothing() {
     let up = e3.run_as(&older, &["up", "--detach", "--port", "0"]);
     assert_eq!(up.code, 0, "{up:?}");
     e3.deploy_shipped("kvs");
+    // An operator's decision stays.
+    e3.good(&["node", "cordon", "s1-nic0"]);
     let load = e3.spawn("load kvs --rate 100 --duration 300s -o json");
     for (program, expected) in [(&newer, 10), (&older, 9), (&newer, 10)] {
         let said = e3.good(&["upgrade", "--program", program]);
         assert!(said.contains("s3-nic0: upgraded"), "{said}");
         assert_eq!(newest(&e3), [expected; 6]);
+        assert_eq!(cordoned(&e3), ["s1-nic0"]);
         if expected == 9 {
             let said = e3.good(&["upgrade", "--finish"]);
             assert!(said.contains("the cluster's format is 9 already"), "{said}");
@@ -84,4 +97,14 @@ fn a_program_that_is_none_or_does_not_start_changes_nothing() {
     let refused = e3.run(&["upgrade", "--program", &ahead]);
     assert_eq!(refused.code, 4, "{refused:?}");
     assert_eq!(newest(&e3), [10; 6]);
+}
+
+#[test]
+fn processes_that_would_not_start_again_are_not_replaced() {
+    let e3 = E3::new();
+    e3.good(&["up", "--detach", "--port", "0", "--no-restart"]);
+    let refused = e3.run(&["upgrade", "--program", env!("CARGO_BIN_EXE_e3")]);
+    assert_eq!(refused.code, 4, "{refused:?}");
+    assert!(refused.err.contains("--no-restart"), "{}", refused.err);
+    e3.good(&["get", "nodes"]);
 }

@@ -32,7 +32,6 @@ impl Client {
     /// Connects to the controller of the settings, else to that of the cluster in the state directory.
     pub fn connect(settings: &Settings) -> Result<Client, Failure> {
         let state = StateDir::new(&settings.dir);
-        let running = state.running();
         if let Some(url) = &settings.controller {
             if !url.starts_with("http://") {
                 let message =
@@ -41,23 +40,17 @@ impl Client {
             }
             let url = url.trim_end_matches('/');
             let token = settings.token()?;
-            return match running {
+            return match state.running() {
                 Ok(Some(cluster)) if token.is_none() && cluster.url() == url => {
                     Client::of(&state, &cluster)
                 }
                 _ => Ok(Client::new(url, token, API_TIMEOUT)),
             };
         }
-        match running? {
-            Some(cluster) if settings.token_file.is_some() => {
-                Ok(Client::new(&cluster.url(), settings.token()?, API_TIMEOUT))
-            }
-            Some(cluster) => Client::of(&state, &cluster),
-            None => Err(Failure::new(
-                Exit::Unreachable,
-                format!("no cluster is up in {}", settings.dir.display()),
-            )
-            .hint("start one with: e3 up --detach")),
+        let cluster = state.require_running()?;
+        match settings.token()? {
+            token @ Some(_) => Ok(Client::new(&cluster.url(), token, API_TIMEOUT)),
+            None => Client::of(&state, &cluster),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Starts a cluster. Everything is checked first, and a failed start removes what it created.
 
+use crate::cluster::durable;
 use crate::cluster::managed::open_log;
 use crate::cluster::process::Process;
 use crate::cluster::state_dir::{PARTS, RunningCluster, SUPERVISOR, StateDir};
@@ -16,12 +17,15 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-/// A start in progress. If it is dropped before the cluster is ready, it removes what it created.
+/// A start in progress. If it is dropped before the cluster is ready, it removes what it created, and restores
+/// what was chosen before.
 pub struct Start {
     state: StateDir,
     port: u16,
     /// Files and directories that did not exist before, innermost first.
     created: Vec<PathBuf>,
+    /// What was chosen at earlier starts: files and their contents.
+    choices: Vec<(PathBuf, Vec<u8>)>,
     /// The supervisor that it has started in the background.
     supervisor: Option<Process>,
     is_done: bool,
@@ -46,12 +50,15 @@ impl Start {
             state.check_unlocked()?;
         }
         let port = free_port(port)?;
+        let choices = state.choices().into_iter();
+        let choices = choices.filter_map(|path| Some((path.clone(), std::fs::read(path).ok()?)));
         let parts = PARTS.iter().map(|part| state.root().join(part));
         let parents = state.root().ancestors().map(PathBuf::from);
         let start = Start {
             state: state.clone(),
             port,
             created: parts.chain(parents).filter(|path| !path.exists()).collect(),
+            choices: choices.collect(),
             supervisor: None,
             is_done: false,
         };
@@ -64,7 +71,7 @@ impl Start {
 
     /// Starts the cluster as children of this process.
     pub fn in_foreground(mut self, no_restart: bool) -> Result<Supervisor, Failure> {
-        let supervisor = Supervisor::start(&self.state, self.port, !no_restart);
+        let supervisor = Supervisor::start(&self.state, self.port, no_restart);
         self.is_done = supervisor.is_ok();
         supervisor.map_err(|failure| self.explain(failure))
     }
@@ -136,6 +143,9 @@ impl Drop for Start {
         let Ok(_lock) = self.state.lock() else { return };
         kill_left(&self.state);
         let _ = self.state.clear_run();
+        for (path, content) in &self.choices {
+            let _ = durable::write(path, 0o600, content);
+        }
         for path in &self.created {
             let inside = path.starts_with(self.state.root()) && path != self.state.root();
             let _ = if !inside {
@@ -260,6 +270,7 @@ fn unexpected(what: &str, error: std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use e3_model::application::Durability;
 
     #[test]
     fn a_port_in_use_is_named() {
@@ -322,6 +333,26 @@ mod tests {
     }
 
     #[test]
+    fn a_start_that_fails_restores_what_was_chosen() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path());
+        let choose = |durability, key: &str| {
+            state.set_durability(durability).unwrap();
+            state.set_secret_key_file(&dir.path().join(key)).unwrap();
+        };
+        let mut first = Start::prepare(&state, None, 0).unwrap();
+        choose(Durability::Memory, "first");
+        first.is_done = true;
+        drop(first);
+
+        let fails = Start::prepare(&state, None, 0).unwrap();
+        choose(Durability::Disk, "second");
+        drop(fails);
+        assert_eq!(state.durability(), Durability::Memory);
+        assert!(state.secret_key_file().unwrap().ends_with("first"));
+    }
+
+    #[test]
     fn a_start_that_loses_leaves_the_cluster_of_another_alone() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::new(dir.path());
@@ -336,6 +367,7 @@ mod tests {
             topology: "1x-type1".into(),
             nodes: Vec::new(),
             ready: true,
+            no_restart: false,
         };
         state.write_cluster(&cluster).unwrap();
         drop(start);

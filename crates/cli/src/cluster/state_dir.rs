@@ -55,6 +55,9 @@ pub struct RunningCluster {
     pub nodes: Vec<String>,
     /// All nodes have been up.
     pub ready: bool,
+    /// Processes that exit are not restarted.
+    #[serde(default)]
+    pub no_restart: bool,
 }
 
 impl RunningCluster {
@@ -207,6 +210,10 @@ impl StateDir {
     pub fn journal_dir(&self, node: &str) -> PathBuf {
         self.nodes_dir().join(node).join("journal")
     }
+    /// The files of what the operator chose, which the next starts keep.
+    pub fn choices(&self) -> [PathBuf; 2] {
+        [self.durability_file(), self.secret_key_choice()]
+    }
     fn durability_file(&self) -> PathBuf {
         self.root.join("durability")
     }
@@ -351,6 +358,14 @@ impl StateDir {
     pub fn running(&self) -> Result<Option<RunningCluster>, Failure> {
         let cluster: Option<RunningCluster> = self.read("cluster")?;
         Ok(cluster.filter(|c| c.supervisor.alive()))
+    }
+
+    /// The running cluster; an error if there is none.
+    pub fn require_running(&self) -> Result<RunningCluster, Failure> {
+        self.running()?.ok_or_else(|| {
+            let message = format!("no cluster is up in {}", self.root.display());
+            Failure::new(Exit::Unreachable, message).hint("start one with: e3 up --detach")
+        })
     }
 
     /// The cluster that was last recorded, running or not.

@@ -58,7 +58,6 @@ pub struct Supervisor {
     /// Processes of nodes that were removed, each with the time at which it is killed.
     removed: Vec<(Child, Instant)>,
     program: PathBuf,
-    restart: bool,
     events: Receiver<Event>,
     events_in: Sender<Event>,
     client: Client,
@@ -66,7 +65,7 @@ pub struct Supervisor {
 
 impl Supervisor {
     /// Locks the state directory and starts all processes; returns when every node is up.
-    pub fn start(state: &StateDir, port: u16, restart: bool) -> Result<Supervisor, Failure> {
+    pub fn start(state: &StateDir, port: u16, no_restart: bool) -> Result<Supervisor, Failure> {
         let system =
             |what: &str, e: std::io::Error| Failure::new(Exit::Unexpected, format!("{what}: {e}"));
         raise_open_files();
@@ -99,6 +98,7 @@ impl Supervisor {
             topology: topology.name.clone(),
             nodes,
             ready: false,
+            no_restart,
         };
         let mut supervisor = Supervisor {
             state: state.clone(),
@@ -108,7 +108,6 @@ impl Supervisor {
             processes: Vec::new(),
             removed: Vec::new(),
             program: std::env::current_exe().map_err(|e| system("find this program", e))?,
-            restart,
             events,
             events_in,
         };
@@ -321,7 +320,7 @@ impl Supervisor {
                 } else {
                     Duration::ZERO
                 };
-                let what = if self.restart {
+                let what = if !self.cluster.no_restart {
                     process.restart_at = Some(Instant::now() + process.backoff);
                     "restarting it"
                 } else {
@@ -382,7 +381,7 @@ pub fn run_detached(args: &Supervise) -> Result<(), Failure> {
         // A new session, so that closing the terminal does not end it.
         None => drop(rustix::process::setsid()),
     }
-    let supervisor = Supervisor::start(&state, args.port, !args.no_restart).inspect_err(|f| {
+    let supervisor = Supervisor::start(&state, args.port, args.no_restart).inspect_err(|f| {
         // For the process that waits for the start.
         let _ = state.write_start_failure(SUPERVISOR, f);
     })?;
@@ -428,6 +427,7 @@ mod tests {
             topology: "1x-type1".into(),
             nodes: Vec::new(),
             ready: true,
+            no_restart: false,
         };
         let (events_in, events) = channel();
         let mut supervisor = Supervisor {
@@ -437,7 +437,6 @@ mod tests {
             processes: Vec::new(),
             removed: Vec::new(),
             program: tmp.path().join("missing"),
-            restart: true,
             events,
             events_in,
             state,

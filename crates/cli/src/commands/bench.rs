@@ -118,7 +118,8 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
     let format = settings.format(args.output);
     output::show(format, &report, || table(&report, settings.paint()))?;
     if let Some(file) = &args.write {
-        page::write(file, about, &report, args.only.is_some()).map_err(|e| Failure::file("write", file, &e))?;
+        page::write(file, about, &report, args.only.is_some())
+            .map_err(|e| Failure::file("write", file, &e))?;
     }
     match &report.missed()[..] {
         [] => Ok(()),

@@ -72,22 +72,52 @@ pub struct Get {
     pub output: Output,
 }
 
+impl Get {
+    /// Refuses what does not apply to the things to list, which would otherwise list more than was wanted.
+    fn check(&self) -> Result<(), Failure> {
+        use Things::{Apps, Audit, Events, Nodes, Timers};
+        let what = self.what;
+        if let Some(of) = self
+            .of
+            .as_ref()
+            .filter(|_| !matches!(what, Timers | Events))
+        {
+            let message =
+                format!("{of:?} follows what to list; only timers and events are listed like that");
+            return Err(Failure::new(Exit::Input, message).hint("use --app or --node"));
+        }
+        let wrong = [
+            (
+                self.service.is_some() && what != Timers,
+                "a service is for `e3 get timers` only",
+            ),
+            (
+                self.app.is_some() && matches!(what, Nodes | Audit),
+                "--app is not for nodes and audit",
+            ),
+            (
+                self.node.is_some() && matches!(what, Apps | Audit),
+                "--node is not for apps and audit",
+            ),
+            (
+                self.since.is_some() && what != Audit,
+                "--since is for `e3 get audit` only",
+            ),
+            (
+                self.watch && !matches!(what, Audit | Events),
+                "--watch is for `e3 get audit` and `e3 get events` only",
+            ),
+        ];
+        match wrong.iter().find(|(is_wrong, _)| *is_wrong) {
+            Some((_, message)) => Err(Failure::new(Exit::Input, *message)),
+            None => Ok(()),
+        }
+    }
+}
+
 /// `e3 get`.
 pub fn run(args: &Get, settings: &Settings) -> Result<(), Failure> {
-    let of_app = matches!(args.what, Things::Timers | Things::Events);
-    if let Some(of) = args.of.as_ref().filter(|_| !of_app) {
-        let message =
-            format!("{of:?} follows what to list; only timers and events are listed like that");
-        return Err(Failure::new(Exit::Input, message).hint("use --app or --node"));
-    }
-    if args.what != Things::Audit && args.since.is_some() {
-        let message = "--since is for `e3 get audit` only";
-        return Err(Failure::new(Exit::Input, message));
-    }
-    if !matches!(args.what, Things::Audit | Things::Events) && args.watch {
-        let message = "--watch is for `e3 get audit` and `e3 get events` only";
-        return Err(Failure::new(Exit::Input, message));
-    }
+    args.check()?;
     let client = Client::connect(settings)?;
     let format = settings.format(args.output);
     let paint = settings.paint();

@@ -86,9 +86,14 @@ pub fn run(args: &Profile, settings: &Settings) -> Result<(), Failure> {
         ..Totals::default()
     };
     let failed = |e: &dyn std::fmt::Display| Failure::new(Exit::Input, e);
-    let mut solo = Solo::start(&wasm, spec.clone()).map_err(|e| failed(&e))?;
-    let mut counting = Solo::start_with(&wasm, spec.clone(), |c| c.count_instructions = true)
-        .map_err(|e| failed(&e))?;
+    let start = |count_instructions| {
+        let started = Solo::start_with(&wasm, spec.clone(), |config| {
+            config.accelerators = args.run.accelerators();
+            config.count_instructions = count_instructions;
+        });
+        started.map_err(|e| failed(&e))
+    };
+    let (mut solo, mut counting) = (start(false)?, start(true)?);
     let bar = output::progress(by_size.len() as u64, "profile");
     let mut sizes = Vec::new();
     for (len, all) in &by_size {

@@ -65,6 +65,17 @@ pub struct Run {
     pub services: Option<PathBuf>,
 }
 
+impl Run {
+    /// Those that the service may use.
+    pub fn accelerators(&self) -> Accelerators {
+        if self.portable {
+            Accelerators::NONE
+        } else {
+            Accelerators::ALL
+        }
+    }
+}
+
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
@@ -130,15 +141,10 @@ pub fn run(args: &Run, settings: &Settings) -> Result<(), Failure> {
     let (wasm, spec) = service(args, settings)?;
     let channels: Vec<String> = spec.channels.iter().map(|c| c.name.clone()).collect();
     let log = Rc::new(|line: e3_engine::LogLine<'_>| output::say(&e3_log::escape(line.text)));
-    let accelerators = if args.portable {
-        Accelerators::NONE
-    } else {
-        Accelerators::ALL
-    };
     let failed = |e: &dyn std::fmt::Display| Failure::new(Exit::Input, e);
     let mut solo = Solo::start_with(&wasm, spec, |config| {
         config.log = Some(log);
-        config.accelerators = accelerators;
+        config.accelerators = args.accelerators();
     })
     .map_err(|e| failed(&e))?;
     let input: Box<dyn Read> = match &args.input {

@@ -55,10 +55,12 @@ fn replace(program: &Path, settings: &Settings) -> Result<(), Failure> {
         .map_err(|e| Failure::new(Exit::Input, format!("{}: {e}", program.display())))?;
     let release = formats::of(&program)?;
     let state = StateDir::new(&settings.dir);
-    let Some(cluster) = state.running()? else {
-        let message = format!("no cluster is up in {}", settings.dir.display());
-        return Err(Failure::new(Exit::Unreachable, message).hint("start one with: e3 up --detach"));
-    };
+    let cluster = state.require_running()?;
+    if cluster.no_restart {
+        let message =
+            "the cluster was started with --no-restart: its processes would not start again";
+        return Err(Failure::new(Exit::Conflict, message).hint("e3 down, then e3 up --detach"));
+    }
     let client = Client::of(&state, &cluster)?;
     let active = client.cluster()?.format;
     if !release.formats.include(active) {
@@ -162,6 +164,9 @@ impl Running {
         });
         if !before.drained {
             self.client.resume(name)?;
+            if before.cordoned {
+                self.client.cordon(name)?;
+            }
         }
         replaced?;
         self.wait_until_whole()?;

@@ -119,7 +119,7 @@ fn find(
 ) -> Result<Text, Failure> {
     let path = Path::new(name);
     if let Some((_, text)) = builtin.iter().find(|(n, _)| *n == name)
-        && !path.exists()
+        && !path.is_file()
     {
         return Ok(Text {
             file: format!("{name} (built in)"),
@@ -256,6 +256,15 @@ mod tests {
         let profiles = profiles(None).unwrap();
         let names: Vec<&str> = profiles.by_name.keys().map(String::as_str).collect();
         assert_eq!(names, PROFILES.map(|(n, _)| n));
+    }
+
+    #[test]
+    fn a_directory_does_not_hide_what_is_built_in() {
+        // The tests run in the directory of this crate.
+        let found = find("src", &[("src", "built in")], read_text).unwrap();
+        assert_eq!(found.text, "built in");
+        let found = find("Cargo.toml", &[("Cargo.toml", "built in")], read_text).unwrap();
+        assert_ne!(found.text, "built in");
     }
 
     #[test]

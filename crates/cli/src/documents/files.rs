@@ -1,6 +1,6 @@
 //! Reads files, each with a bound on its length.
 
-use crate::limits::{BLOB_LEN_MAX, REQUESTS_LEN_MAX, SECRET_LEN_MAX};
+use crate::limits::{BLOB_LEN_MAX, REQUESTS_LEN_MAX, SECRET_LEN_MAX, SIM_TRACE_LEN_MAX};
 use crate::ui::failure::{Exit, Failure};
 use e3_model::limits::{DOCUMENT_LEN_MAX, TOPOLOGY_LEN_MAX};
 use std::io::Read;
@@ -17,6 +17,11 @@ pub fn read_text(path: &Path) -> Result<String, Failure> {
 /// Reads a topology.
 pub fn read_topology(path: &Path) -> Result<String, Failure> {
     text(path, read_file(path, TOPOLOGY_LEN_MAX as u64)?)
+}
+
+/// Reads a trace of arrivals.
+pub fn read_trace(path: &Path) -> Result<String, Failure> {
+    text(path, read_file(path, SIM_TRACE_LEN_MAX)?)
 }
 
 /// Reads a file of requests; `-` is standard input.

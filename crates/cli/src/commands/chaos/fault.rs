@@ -66,7 +66,7 @@ pub enum Subject {
 
 impl Fault {
     /// The faults to choose from if none is named: those that an application with two replicas survives.
-    /// The loss of the supervisor ends every process of the cluster, and all state is lost.
+    /// The loss of the supervisor ends every process of the cluster, and state that is in memory only is lost.
     pub fn defaults(network: bool) -> Vec<Fault> {
         let all = Fault::value_variants().iter().copied();
         let possible = all.filter(|f| network || !f.needs_network());

@@ -58,8 +58,8 @@ pub struct Chaos {
     /// Seed: the same seed gives the same faults at the same times [default: random]
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
-    /// Faults to choose from, separated by commas [default: all but kill-supervisor, which destroys all
-    /// copies of the state at once]
+    /// Faults to choose from, separated by commas [default: all but kill-supervisor, which ends all processes
+    /// at once, and with them the state that is in memory only]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "FAULTS")]
     pub faults: Vec<Fault>,
     /// Requests per second
@@ -98,7 +98,8 @@ pub fn run(args: &Chaos, settings: &Settings) -> Result<(), Failure> {
         (own.state.clone(), own.client.clone())
     } else {
         let state = StateDir::new(&settings.dir);
-        let client = Client::connect(settings)?;
+        // Not that of `--controller`: its processes are those of the directory.
+        let client = Client::of(&state, &state.require_running()?)?;
         (state, client)
     };
     let run = prepare(args, settings, &state, client)?;
@@ -318,7 +319,14 @@ impl Run<'_> {
         }
         let manifest = self.args.manifest.as_deref().unwrap_or(&self.args.app);
         let sources = &self.args.sources;
-        Updates::of(manifest, sources, self.settings, load::fresh_seed()).map(Some)
+        let updates = Updates::of(manifest, sources, self.settings, load::fresh_seed())?;
+        if updates.app() != self.args.app {
+            let (app, other) = (&self.args.app, updates.app());
+            let message =
+                format!("{manifest} is the manifest of {other:?}, must be that of {app:?}");
+            return Err(Failure::new(Exit::Input, message));
+        }
+        Ok(Some(updates))
     }
 }
 

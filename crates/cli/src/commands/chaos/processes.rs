@@ -24,11 +24,7 @@ struct Inner {
 impl Processes {
     /// The processes of the cluster that runs in a state directory.
     pub fn of(state: &StateDir) -> Result<Processes, Failure> {
-        let cluster = state.running()?.ok_or_else(|| {
-            let message = format!("no cluster is up in {}", state.root().display());
-            Failure::new(Exit::Unreachable, message)
-                .hint("faults need a cluster on this machine; start one with: e3 up --detach")
-        })?;
+        let cluster = state.require_running()?;
         let state = state.clone();
         Ok(Processes {
             inner: Arc::new(Inner { state, cluster }),

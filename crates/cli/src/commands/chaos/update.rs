@@ -16,6 +16,7 @@ const SECTION: &str = "e3.chaos";
 
 /// Makes requests to deploy the next version.
 pub struct Updates {
+    app: String,
     request: DeployRequest,
     first: u64,
     made: AtomicU64,
@@ -32,9 +33,15 @@ impl Updates {
         let (text, app) = builtin::application(manifest)?;
         Ok(Updates {
             request: deploy::request(&text, &app, sources, settings)?,
+            app: app.name,
             first,
             made: AtomicU64::new(0),
         })
+    }
+
+    /// Name of the application.
+    pub fn app(&self) -> &str {
+        &self.app
     }
 
     /// The next version.

@@ -1,7 +1,7 @@
 //! The load of `e3 sim`: `7000`, `steps:0s=1000,2s=5000`, `day:PEAK,TROUGH`, or `trace:FILE.csv`.
 
 use super::azure;
-use crate::documents::files::read_text;
+use crate::documents::files::read_trace;
 use crate::limits::SIM_TRACE_ROWS_MAX;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::values;
@@ -71,7 +71,7 @@ pub fn parse(text: &str) -> Result<Parsed, Failure> {
         }
         "trace" => {
             let path = Path::new(rest);
-            let text = read_text(path)?;
+            let text = read_trace(path)?;
             let parsed = match azure::parse(rest, &text)? {
                 Some(parsed) => parsed,
                 None => trace(rest, &text)?,
