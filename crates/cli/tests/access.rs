@@ -136,6 +136,7 @@ fn a_token_does_what_its_role_allows_until_it_is_revoked() {
         "owner createToken 200",
         "owner createToken 200",
         "eye setSecret 403",
+        "eye createToken 403",
         "ci setSecret 200",
         "owner revokeToken 200",
     ];
