@@ -69,6 +69,8 @@ fn a_bad_file_is_refused_without_a_cluster() {
     );
     refused(&["--time-column", "t", "--rate", "2"], "--from");
     refused(&[], "--rate");
+    let missing = e3.run(&["load", "any", "--from", "missing.csv"]);
+    assert_eq!(missing.code, 3, "{missing:?}");
 }
 
 #[test]

@@ -8,7 +8,8 @@ use crate::ui::output;
 use clap::Args;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// `e3 logs`.
 #[derive(Args, Debug, Clone)]
@@ -26,6 +27,7 @@ pub struct Logs {
 /// A log that is followed.
 struct Log {
     name: String,
+    path: PathBuf,
     reader: BufReader<File>,
     /// The beginning of an incomplete line.
     partial: String,
@@ -73,13 +75,41 @@ pub fn run(args: &Logs, settings: &Settings) -> Result<(), Failure> {
         return Ok(());
     }
     loop {
-        for log in &mut logs {
+        follow(&mut logs, show)?;
+        if args.name.is_none() {
+            logs.extend(added(&state, &logs));
+        }
+        std::thread::sleep(POLL_INTERVAL * 4);
+    }
+}
+
+/// Shows the new lines of all logs. One that became long is another file since its process started again.
+fn follow(
+    logs: &mut [Log],
+    show: impl Fn(&str, &str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    for log in logs {
+        // Found before the last lines of the earlier file are read.
+        let next = log.replaced_by();
+        while let Some(line) = log.next_line() {
+            show(&log.name, &line)?;
+        }
+        if let Some(next) = next {
+            *log = next;
             while let Some(line) = log.next_line() {
                 show(&log.name, &line)?;
             }
         }
-        std::thread::sleep(POLL_INTERVAL * 4);
     }
+    Ok(())
+}
+
+/// The logs of processes that are not among these: nodes that were added.
+fn added(state: &StateDir, known: &[Log]) -> Vec<Log> {
+    let mut names = names(state);
+    names.retain(|name| known.iter().all(|log| log.name != *name));
+    let log = |name: String| Log::begin(&name, &state.log_file(&name)).ok();
+    names.into_iter().filter_map(log).collect()
 }
 
 fn names(state: &StateDir) -> Vec<String> {
@@ -96,6 +126,26 @@ fn names(state: &StateDir) -> Vec<String> {
 }
 
 impl Log {
+    /// A log from its first line on.
+    fn begin(name: &str, path: &Path) -> std::io::Result<Log> {
+        Ok(Log {
+            name: name.to_string(),
+            path: path.to_path_buf(),
+            reader: BufReader::new(File::open(path)?),
+            partial: String::new(),
+        })
+    }
+
+    /// The log that now has this one's name, if it is another file.
+    fn replaced_by(&self) -> Option<Log> {
+        let now = std::fs::metadata(&self.path).ok()?;
+        let own = self.reader.get_ref().metadata().ok()?;
+        let is_same = (now.dev(), now.ino()) == (own.dev(), own.ino());
+        (!is_same)
+            .then(|| Log::begin(&self.name, &self.path).ok())
+            .flatten()
+    }
+
     /// Opens a log and reads its last lines.
     fn open(name: &str, path: &Path, lines: usize) -> Result<(Log, Vec<String>), Failure> {
         let failed = |e: std::io::Error| Failure::file("read", path, &e);
@@ -113,6 +163,7 @@ impl Log {
         let last = &all[all.len().saturating_sub(lines)..];
         let log = Log {
             name: name.to_string(),
+            path: path.to_path_buf(),
             reader: BufReader::new(file),
             partial: String::new(),
         };
@@ -126,5 +177,40 @@ impl Log {
         let line = self.partial.strip_suffix('\n')?.to_string();
         self.partial.clear();
         Some(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn a_log_is_followed_into_its_next_file_and_added_ones_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path());
+        state.create().unwrap();
+        let file = state.log_file("a");
+        std::fs::write(&file, "first\n").unwrap();
+        let (log, lines) = Log::open("a", &file, 20).unwrap();
+        assert_eq!(lines, ["first"]);
+        let mut logs = vec![log];
+        let shown = RefCell::new(Vec::new());
+        let show = |name: &str, line: &str| {
+            shown.borrow_mut().push(format!("{name}: {line}"));
+            Ok(())
+        };
+
+        std::fs::write(&file, "first\nlast\n").unwrap();
+        std::fs::rename(&file, state.logs_dir().join("a.log.1")).unwrap();
+        std::fs::write(&file, "next\n").unwrap();
+        std::fs::write(state.log_file("b"), "new\n").unwrap();
+        follow(&mut logs, show).unwrap();
+        logs.extend(added(&state, &logs));
+        assert_eq!(logs.len(), 2);
+        follow(&mut logs, show).unwrap();
+        assert_eq!(shown.take(), ["a: last", "a: next", "b: new"]);
+        follow(&mut logs, show).unwrap();
+        assert!(shown.take().is_empty());
     }
 }

@@ -211,6 +211,7 @@ impl File {
             key: args.key_column.clone(),
         };
         let name = path.display();
+        std::fs::metadata(path).map_err(|e| Failure::file("read", path, &e))?;
         let traffic = traffic::read(path, &columns).map_err(failure)?;
         let pace = match args.rate {
             Some(rate) => Pace::Rate(rate),
