@@ -20,9 +20,15 @@ const SILENCE_LOSS_PERMILLE: u64 = 200;
 /// Hole: confirmed writes that a node's disk loses leave no trace there. Until the node is up to date, it
 /// may take over if the other copies end or fall silent, and nobody can tell that its own lacks something.
 pub(crate) fn may_hide_losses(scenario: &Scenario, node: u32, now_ms: u64) -> bool {
-    let acts = scenario.script.iter();
-    let mut near =
-        acts.filter(|act| act.at_ms <= now_ms + UP_TO_DATE_MS && now_ms <= act.end_ms() + 1_000);
+    let acts = || scenario.script.iter();
+    // A controller that is away decides on no joins.
+    let mut by_ms = now_ms + UP_TO_DATE_MS;
+    for act in acts().filter(|act| takes_controller_away(&act.fault)) {
+        if act.at_ms <= by_ms && now_ms <= act.end_ms() {
+            by_ms = by_ms.max(act.end_ms() + UP_TO_DATE_MS);
+        }
+    }
+    let mut near = acts().filter(|act| act.at_ms <= by_ms && now_ms <= act.end_ms() + 1_000);
     near.any(|act| match act.fault {
         Fault::NodeLostWrites(other) => other != node,
         Fault::Loss(wire) => wire.loss_permille >= SILENCE_LOSS_PERMILLE,
@@ -51,6 +57,18 @@ pub(crate) fn may_hide_losses(scenario: &Scenario, node: u32, now_ms: u64) -> bo
         | Fault::Downgrade(_) => true,
         _ => false,
     })
+}
+
+fn takes_controller_away(fault: &Fault) -> bool {
+    matches!(
+        fault,
+        Fault::PauseController
+            | Fault::KillController
+            | Fault::DiskFull
+            | Fault::DiskSlow(_)
+            | Fault::TornWrite
+            | Fault::BitRot
+    )
 }
 
 /// Hole: a repeat of a request with an idempotency key has a later time of sending, and so another
