@@ -91,14 +91,10 @@ fn follow(
     for log in logs {
         // Found before the last lines of the earlier file are read.
         let next = log.replaced_by();
-        while let Some(line) = log.next_line() {
-            show(&log.name, &line)?;
-        }
+        log.show_new(&show)?;
         if let Some(next) = next {
             *log = next;
-            while let Some(line) = log.next_line() {
-                show(&log.name, &line)?;
-            }
+            log.show_new(&show)?;
         }
     }
     Ok(())
@@ -140,34 +136,38 @@ impl Log {
     fn replaced_by(&self) -> Option<Log> {
         let now = std::fs::metadata(&self.path).ok()?;
         let own = self.reader.get_ref().metadata().ok()?;
-        let is_same = (now.dev(), now.ino()) == (own.dev(), own.ino());
-        (!is_same)
-            .then(|| Log::begin(&self.name, &self.path).ok())
-            .flatten()
+        if (now.dev(), now.ino()) == (own.dev(), own.ino()) {
+            return None;
+        }
+        Log::begin(&self.name, &self.path).ok()
     }
 
     /// Opens a log and reads its last lines.
     fn open(name: &str, path: &Path, lines: usize) -> Result<(Log, Vec<String>), Failure> {
         let failed = |e: std::io::Error| Failure::file("read", path, &e);
-        let mut file = File::open(path).map_err(failed)?;
+        let mut log = Log::begin(name, path).map_err(failed)?;
+        let file = log.reader.get_mut();
         let length = file.metadata().map_err(failed)?.len();
         let from = length.saturating_sub(TAIL_LEN_MAX);
         file.seek(SeekFrom::Start(from)).map_err(failed)?;
         let mut text = Vec::new();
-        (&mut file)
-            .take(TAIL_LEN_MAX)
+        file.take(TAIL_LEN_MAX)
             .read_to_end(&mut text)
             .map_err(failed)?;
         let text = String::from_utf8_lossy(&text);
         let all: Vec<&str> = text.lines().collect();
         let last = &all[all.len().saturating_sub(lines)..];
-        let log = Log {
-            name: name.to_string(),
-            path: path.to_path_buf(),
-            reader: BufReader::new(file),
-            partial: String::new(),
-        };
         Ok((log, last.iter().map(|l| l.to_string()).collect()))
+    }
+
+    fn show_new(
+        &mut self,
+        show: impl Fn(&str, &str) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        while let Some(line) = self.next_line() {
+            show(&self.name, &line)?;
+        }
+        Ok(())
     }
 
     fn next_line(&mut self) -> Option<String> {
