@@ -26,8 +26,8 @@ const API_TIMEOUT: Nanos = Nanos::from_secs(15);
 /// An answer of the controller.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
-    /// To a hello.
-    Welcome(NodeWelcome),
+    /// To the hello that was sent at this time.
+    Welcome(NodeWelcome, Timestamp),
     /// To a request for a plan, with the process of the controller.
     Plan(Arc<NodePlan>, u64),
     /// To a request of a node that has a plan of that process: what has changed since.
@@ -61,8 +61,6 @@ struct Agent {
     is_paused: bool,
     incarnation: Option<u32>,
     next_hello: Timestamp,
-    /// When it said hello last.
-    greeted: Timestamp,
     next_beat: Timestamp,
     next_report: Timestamp,
     /// The contents of the last report.
@@ -105,7 +103,7 @@ impl Agent {
         if now < self.next_hello {
             return None;
         }
-        (self.greeted, self.next_hello) = (now, now + RETRY_INTERVAL);
+        self.next_hello = now + RETRY_INTERVAL;
         let found = cluster.read_disk(node, self.formats)?;
         Some(NodeHello {
             name: self.name.clone(),
@@ -188,7 +186,6 @@ impl Agents {
             is_paused: false,
             incarnation: None,
             next_hello: now,
-            greeted: now,
             next_beat: now,
             next_report: now,
             report: Report::default(),
@@ -270,7 +267,8 @@ impl Agents {
         let is_connected = is_heard && !cluster.cuts.is_cut(it, me);
         let Some(incarnation) = agent.incarnation else {
             if is_connected && let Some(hello) = agent.hello(cluster, node) {
-                controller.post(cluster, Nanos::ZERO, Mail::Hello(node, hello));
+                let mail = Mail::Hello(node, hello, cluster.now);
+                controller.post(cluster, Nanos::ZERO, mail);
             }
             return;
         };
@@ -415,15 +413,15 @@ impl Agent {
     fn take(&mut self, cluster: &mut Cluster, node: u32, answer: Answer) {
         let now = cluster.now;
         match answer {
-            Answer::Welcome(welcome) if self.incarnation.is_none() => {
+            Answer::Welcome(welcome, asked) if self.incarnation.is_none() => {
                 self.incarnation = Some(welcome.incarnation);
                 (self.plan_version, self.plan) = (0, None);
                 self.asked = None;
                 self.report = Report::default();
                 cluster.start_with(node, welcome.incarnation, self.clock, self.formats);
-                cluster.take_controller_time(node, self.greeted, welcome.now);
+                cluster.take_controller_time(node, asked, welcome.now);
             }
-            Answer::Welcome(_) | Answer::Removed => {}
+            Answer::Welcome(..) | Answer::Removed => {}
             Answer::Plan(plan, source) => self.take_plan(cluster, plan, source),
             Answer::Change(change) => {
                 self.asked = None;

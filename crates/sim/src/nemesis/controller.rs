@@ -35,8 +35,8 @@ const OPERATOR_DELAY: Nanos = Nanos::from_millis(500);
 /// A request or datagram to the controller.
 #[derive(Clone, Debug)]
 pub(super) enum Mail {
-    /// A process joins.
-    Hello(u32, NodeHello),
+    /// A process asks to join: node, hello, when it was sent.
+    Hello(u32, NodeHello, Timestamp),
     /// The supervisor's report that a process has ended: node, process.
     Exited(u32, u64),
     /// A heartbeat of a node's process, with the version of the plan that it has applied, and its load.
@@ -296,7 +296,7 @@ impl ControllerProcess {
     fn hear(&mut self, cluster: &mut Cluster, agents: &mut Agents, mail: Mail) {
         let now = cluster.now;
         match mail {
-            Mail::Hello(node, hello) => self.on_hello(cluster, agents, node, hello),
+            Mail::Hello(node, hello, asked) => self.on_hello(cluster, agents, node, hello, asked),
             Mail::Exited(node, process) => self.on_exited(now, NodeId(node), process),
             Mail::Heartbeat(node, incarnation, applied, load) => {
                 let missing = self.control.missing_version(applied as u32);
@@ -328,6 +328,7 @@ impl ControllerProcess {
         agents: &mut Agents,
         node: u32,
         hello: NodeHello,
+        asked: Timestamp,
     ) {
         let now = cluster.now;
         let process = hello.process;
@@ -353,7 +354,7 @@ impl ControllerProcess {
             let (id, incarnation) = (welcome.node, welcome.incarnation);
             self.membership.on_heartbeat(now, id, incarnation);
             self.versions.on_join(id, incarnation);
-            agents.answer(cluster, node, process, Answer::Welcome(welcome));
+            agents.answer(cluster, node, process, Answer::Welcome(welcome, asked));
         }
     }
 
