@@ -4,7 +4,7 @@
 use crate::limits::SECRET_LEN;
 use crate::parts::read_from;
 use e3_http::Refusal;
-use e3_model::is_name;
+use e3_model::check_name;
 use e3_store::StoreError;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -155,7 +155,7 @@ impl Blobs {
         let names = |dir: &Path| -> Vec<String> {
             let entries = fs::read_dir(dir).into_iter().flatten().flatten();
             let names = entries.filter_map(|e| e.file_name().into_string().ok());
-            names.filter(|name| is_name(name)).collect()
+            names.filter(|name| check_name(name).is_ok()).collect()
         };
         let apps = names(&self.secrets).into_iter();
         apps.flat_map(|app| {

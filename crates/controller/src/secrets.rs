@@ -14,8 +14,7 @@ use e3_control::limits::{SECRET_LEN_MAX, SECRETS_MAX};
 use e3_control::{Command, CommandError, SecretState};
 use e3_http::Refusal;
 use e3_model::api::{DeleteSecretResponse, SecretValue, SecretView};
-use e3_model::limits::NAME_LEN_MAX;
-use e3_model::{Application, Format, NodeId, Sealed, Timestamp, is_name};
+use e3_model::{Application, Format, NodeId, Sealed, Timestamp, check_name};
 use serde::Deserialize;
 use std::io;
 
@@ -138,10 +137,8 @@ fn no_secret(app: String, name: String) -> Refusal {
 
 fn check_names(app: &str, secret: &str) -> Result<(), Refusal> {
     for (what, name) in [("application", app), ("secret", secret)] {
-        if !is_name(name) {
-            let error = format!(
-                "name of the {what}: {name:?} must be 1..={NAME_LEN_MAX} lower-case letters, digits and hyphens"
-            );
+        if let Err(why) = check_name(name) {
+            let error = format!("name of the {what}: {why}");
             return Err(Refusal::new(StatusCode::NOT_FOUND, error));
         }
     }

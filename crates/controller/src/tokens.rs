@@ -10,8 +10,8 @@ use axum::http::StatusCode;
 use e3_control::{ApiToken, Command};
 use e3_http::Refusal;
 use e3_model::api::{RevokeResponse, TokenRequest, TokenResponse, TokenView};
-use e3_model::limits::{NAME_LEN_MAX, TOKEN_AGE_MS_MAX};
-use e3_model::{AccessRole, Nanos, Timestamp, Token, is_name};
+use e3_model::limits::TOKEN_AGE_MS_MAX;
+use e3_model::{AccessRole, Nanos, Timestamp, Token, check_name};
 use sha2::{Digest, Sha256};
 
 /// The name of the token in the file `token` of the state directory.
@@ -81,10 +81,8 @@ pub(crate) async fn create(
 fn check(q: &TokenRequest) -> Result<(), Refusal> {
     let refuse = |error: String| Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error));
     let name = &q.name;
-    if !is_name(name) {
-        return refuse(format!(
-            "name of the token: {name:?} must be 1..={NAME_LEN_MAX} lower-case letters, digits and hyphens"
-        ));
+    if let Err(why) = check_name(name) {
+        return refuse(format!("name of the token: {why}"));
     }
     if name == OWNER {
         return refuse(format!(

@@ -71,4 +71,4 @@ pub use token::{Token, TokenError};
 pub use topology::{NodeKind, Topology};
 
 pub use units::{Bytes, Joules, Nanos, Watts};
-pub use validate::is_name;
+pub use validate::check_name;

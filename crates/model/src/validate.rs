@@ -38,21 +38,23 @@ pub(crate) fn ensure(
     }
 }
 
-/// Whether a text may name an application, a service, a secret, a token.
-pub fn is_name(name: &str) -> bool {
-    self::name("", name).is_ok()
-}
-
-pub(crate) fn name(field: &str, name: &str) -> Check {
-    let good = !name.is_empty()
-        && name.len() <= NAME_LEN_MAX
+/// Checks that a text may name an application, a service, a secret, a token; otherwise says why not.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let good = (1..=NAME_LEN_MAX).contains(&name.len())
         && name
             .bytes()
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         && !name.starts_with('-');
-    ensure(good, field, || {
-        format!("{name:?} must be 1..={NAME_LEN_MAX} lower-case letters, digits and hyphens")
-    })
+    if good {
+        return Ok(());
+    }
+    Err(format!(
+        "{name:?} must be 1..={NAME_LEN_MAX} lower-case letters, digits and hyphens, and not begin with a hyphen"
+    ))
+}
+
+pub(crate) fn name(field: &str, name: &str) -> Check {
+    check_name(name).map_err(|why| Fault::new(field, why))
 }
 
 pub(crate) fn unique<'a>(

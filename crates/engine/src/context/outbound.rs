@@ -4,10 +4,10 @@ use super::Ctx;
 use crate::codes::{BOUND, LENGTH, NOT_ALLOWED, TIME, URL};
 use crate::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::http_access::HttpFault;
-use e3_model::limits::{NAME_LEN_MAX, OUTBOUND_AHEAD_MAX};
+use e3_model::limits::OUTBOUND_AHEAD_MAX;
 use e3_model::outbound::{Destination, HttpMethod, HttpRequest, Outbound};
 use e3_model::timer::{TimerSet, When};
-use e3_model::{Nanos, Timestamp};
+use e3_model::{Nanos, Timestamp, check_name};
 
 /// What the three kinds of outbound requests have in common.
 pub(crate) struct Asked<'a> {
@@ -140,14 +140,8 @@ impl Ctx {
 }
 
 fn application(to: &[u8], key: &[u8]) -> Result<Destination, Refusal> {
-    let is_name = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
     let application = String::from_utf8_lossy(to).into_owned();
-    if !(1..=NAME_LEN_MAX).contains(&to.len()) || !to.iter().all(is_name) {
-        let why = format!(
-            "application {application:?} must be 1..={NAME_LEN_MAX} lower-case letters, digits and hyphens"
-        );
-        return Err((LENGTH, why));
-    }
+    check_name(&application).map_err(|why| (LENGTH, format!("application {why}")))?;
     let key = destination_key(key)?;
     Ok(Destination::Application { application, key })
 }

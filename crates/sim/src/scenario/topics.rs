@@ -35,7 +35,8 @@ const TOPICS_MAX: usize = 2;
 /// How long a subscriber is slow or away, in scenarios in which it is so for long.
 const AWAY_MS: u64 = 15_000;
 /// What a publication may take after those before it of its key: its copies, and the entry that removes
-/// it.
+/// it. For each service on disk that has a part in this the same again: an entry waits while the disk
+/// writes those before it, at most 10 ms, and is then written.
 const PUBLICATION_TIME: Nanos = Nanos::from_millis(20);
 
 /// Services with state publish, in one scenario of three. From random numbers of their own, so that the
@@ -150,6 +151,19 @@ impl Scenario {
         topic.subscribers.iter().map(work).sum()
     }
 
+    /// How many services on disk a publication passes through, one after the other.
+    fn services_on_disk(&self, topic: &TopicShape) -> u64 {
+        let is_on_disk = |app: usize, service: usize| self.apps[app].services[service].on_disk;
+        let behind = |s: &SubscriberShape| {
+            let behind = self.services_behind(s.app, s.service).into_iter();
+            behind
+                .filter(|(app, service)| is_on_disk(*app, usize::from(service.0)))
+                .count()
+        };
+        let longest = topic.subscribers.iter().map(behind).max().unwrap_or(0);
+        longest as u64 + u64::from(is_on_disk(topic.app, topic.service))
+    }
+
     /// How long publications take, were all of the same key.
     pub(crate) fn publishing_time(&self) -> Nanos {
         let of_topic = |topic: &TopicShape| {
@@ -159,7 +173,8 @@ impl Scenario {
                 .filter(|p| usize::from(p.service.0) == topic.service);
             let clients = self.clients.iter().filter(|c| c.app == topic.app);
             let requests: u64 = clients.map(|c| c.requests).sum();
-            requests * places.count() as u64 / topic.every + 1
+            let publications = requests * places.count() as u64 / topic.every + 1;
+            publications * (1 + self.services_on_disk(topic))
         };
         PUBLICATION_TIME * self.topics.iter().map(of_topic).sum::<u64>()
     }

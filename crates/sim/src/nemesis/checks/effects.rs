@@ -125,9 +125,13 @@ impl Run<'_> {
                     client.id, reply.payload
                 ));
             }
+            let mut counts = BTreeMap::new();
             for (place, can_fail) in reach.places.iter().zip(&reach.can_fail) {
-                self.check_place(&asked, reach, (place, *can_fail), at, account);
+                let count = self.check_place(&asked, reach, (place, *can_fail), at, account);
+                counts.insert(place.path.as_slice(), count);
             }
+            let wrong = self.check_order(&asked, reach, is_certain, &counts);
+            account.wrong.extend(wrong);
         }
     }
 
@@ -139,7 +143,7 @@ impl Run<'_> {
         (place, can_fail): (&Place, bool),
         app: usize,
         account: &mut Account,
-    ) {
+    ) -> i64 {
         let (client, number, request) = (asked.client, asked.number, asked.request);
         let effect = [asked.tag.as_slice(), &place.path].concat();
         let shards = reach.shards(place, &request.key);
@@ -184,6 +188,46 @@ impl Run<'_> {
                 self.begin.until(request.sent).as_millis()
             ));
         }
+        count
+    }
+
+    /// Checks that a request that has an effect at a place has one at the place before, and that one that
+    /// failed or expired has none at the service that answers, the last one, where its answer is certain.
+    fn check_order(
+        &self,
+        asked: &Asked<'_>,
+        reach: &Reach,
+        is_certain: bool,
+        counts: &BTreeMap<&[u8], i64>,
+    ) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let (client, number) = (asked.client.id, asked.number);
+        let is_certain = is_certain && !self.has_replayed();
+        let last = reach.places.last().filter(|_| is_certain);
+        let is_undone = matches!(asked.outcome, Some(Outcome::Expired | Outcome::Failed));
+        if is_undone && last.is_some_and(|place| counts[place.path.as_slice()] > 0) {
+            wrong.push(format!(
+                "client {client}: request {number}, {:?}, has an effect at the service that answers",
+                asked.outcome
+            ));
+        }
+        for place in &reach.places {
+            let path = place.path.as_slice();
+            let Some((before, _)) = path.split_last_chunk::<2>() else {
+                continue;
+            };
+            let before = reach.places.iter().find(|p| p.path == before);
+            if counts[path] > 0
+                && let Some(before) = before
+                && counts[before.path.as_slice()] == 0
+                && !self.may_be_lost(reach, before, asked.request)
+            {
+                wrong.push(format!(
+                    "client {client}: request {number} has an effect at {path:?}, and none before"
+                ));
+            }
+        }
+        wrong
     }
 
     /// The effects of a request at a shard; checks that its timer fired for each.
