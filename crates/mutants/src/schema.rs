@@ -165,7 +165,9 @@ impl Finder<'_> {
         let mut values = Vec::new();
         for (n, m) in self.source.at(Genre::FnValue, start(first)) {
             let returned = m.function.as_ref().map_or("", |f| &f.return_type);
-            if !returned.starts_with("-> impl ") {
+            // Another iterator has another type than that of the function.
+            let is_other = returned.contains("impl ") && m.replacement.contains("::std::iter::");
+            if !returned.starts_with("-> impl ") && !is_other {
                 values.push((n, m.replacement.clone()));
             } else if m.replacement == "::std::iter::empty()" {
                 self.add(range.clone(), Change::Empty(n));

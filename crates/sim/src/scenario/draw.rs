@@ -3,6 +3,7 @@
 //! The distributions are uneven on purpose: small topologies and short chains meet the most faults
 //! for each second of processor time, but rare shapes must occur too.
 
+mod branches;
 mod racks;
 mod script;
 
@@ -77,6 +78,7 @@ pub fn draw(seed: u64) -> Scenario {
     starvation(&mut scenario);
     replays(&mut scenario);
     racks::draw(&mut scenario);
+    branches::draw(&mut scenario);
     members::draw(&mut scenario);
     scenario.script.sort_by_key(|act| act.at_ms);
     scenario
