@@ -188,6 +188,8 @@ fn cargo(copy: &Path, words: &[&str]) -> Result<Answer, String> {
     command.current_dir(copy).args(words);
     command.args(["--message-format", "json"]);
     command.env("RUSTFLAGS", "--cap-lints allow");
+    // Random tests take most of the time.
+    command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
     command.env("CARGO_TARGET_DIR", copy.join("target"));
     let output = command.stderr(Stdio::inherit()).output();
     let output = output.map_err(|e| format!("cargo: {e}"))?;

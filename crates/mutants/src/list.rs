@@ -83,9 +83,20 @@ impl Mutant {
     }
 }
 
-/// The mutants of these packages.
-pub fn mutants(root: &Path, packages: &[String]) -> Result<Vec<Mutant>, String> {
+/// The mutants of these packages, or those of them in what has changed since a commit.
+pub fn mutants(
+    root: &Path,
+    packages: &[String],
+    since: Option<&str>,
+) -> Result<Vec<Mutant>, String> {
     let mut words = vec!["mutants", "--list", "--json"];
+    let diff = root.join("target/mutants.diff");
+    let file = diff.to_string_lossy();
+    if let Some(commit) = since {
+        let text = process::output(root, "git", &["diff", commit])?;
+        std::fs::write(&diff, text).map_err(|e| format!("{file}: {e}"))?;
+        words.extend(["--in-diff", &file]);
+    }
     for package in packages {
         words.extend(["-p", package]);
     }

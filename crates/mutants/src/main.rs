@@ -26,6 +26,9 @@ struct Arguments {
     /// Packages whose source is changed and whose tests run
     #[arg(short, long = "package", default_values = ["e3-control", "e3-dataplane"])]
     packages: Vec<String>,
+    /// Only mutants in what has changed since this commit
+    #[arg(long, value_name = "COMMIT")]
+    since: Option<String>,
     /// Only mutants whose name contains this
     #[arg(long)]
     only: Option<String>,
@@ -95,7 +98,7 @@ fn mutate(arguments: &Arguments) -> Result<usize, String> {
     let root = PathBuf::from(root.trim());
     let copy = root.join("target/mutants");
     let document = std::fs::read_to_string(root.join(DOCUMENT)).unwrap_or_default();
-    let listed = list::mutants(&root, &arguments.packages)?;
+    let listed = list::mutants(&root, &arguments.packages, arguments.since.as_deref())?;
     let mutants: BTreeMap<u32, Mutant> = (1..).zip(listed).collect();
     let wanted = |n: &u32| {
         let name = &mutants[n].name;
@@ -125,11 +128,15 @@ fn mutate(arguments: &Arguments) -> Result<usize, String> {
             .collect()
     };
     if !arguments.no_tests {
-        let tests = ["--test-threads=1"];
         let is_wanted =
-            |p: &Program| arguments.tests.is_empty() || arguments.tests.contains(&p.target);
-        let programs = built.programs.into_iter().filter(is_wanted).collect();
-        let caught = catch(programs, &tests, &copy, left(&outcomes), arguments.threads)?;
+            |p: &&Program| arguments.tests.is_empty() || arguments.tests.contains(&p.target);
+        let mut surveyed = Vec::new();
+        for program in built.programs.iter().filter(is_wanted) {
+            for words in run::tests(program)? {
+                surveyed.push(run::survey(program, words, &copy)?);
+            }
+        }
+        let caught = catch(surveyed, left(&outcomes), arguments.threads)?;
         outcomes.extend(caught.into_iter().map(|n| (n, Outcome::CaughtByTest)));
     }
 
@@ -149,7 +156,12 @@ fn mutate(arguments: &Arguments) -> Result<usize, String> {
             "--seeds",
             &seeds,
         ];
-        let caught = catch(programs, &run, &copy, left(&outcomes), arguments.threads)?;
+        let words = run.map(String::from).to_vec();
+        let surveyed = programs
+            .iter()
+            .map(|p| run::survey(p, words.clone(), &copy));
+        let surveyed = surveyed.collect::<Result<_, _>>()?;
+        let caught = catch(surveyed, left(&outcomes), arguments.threads)?;
         outcomes.extend(caught.into_iter().map(|n| (n, Outcome::CaughtBySeed)));
     }
     for number in left(&outcomes) {
@@ -196,27 +208,15 @@ fn is_explained(document: &str, mutant: &Mutant) -> bool {
     rows.any(|row| row.contains(&change))
 }
 
-/// The mutants that these programs catch.
+/// The mutants that these tests or programs catch.
 fn catch(
-    programs: Vec<Program>,
-    arguments: &[&str],
-    scratch: &Path,
+    mut surveyed: Vec<Surveyed>,
     mutants: Vec<u32>,
     threads: usize,
 ) -> Result<BTreeSet<u32>, String> {
-    let surveyed = programs
-        .into_iter()
-        .map(|p| run::survey(p, arguments, scratch));
-    let mut surveyed: Vec<Surveyed> = surveyed.collect::<Result<_, _>>()?;
     surveyed.sort_by_key(|s| s.time);
-    for s in &surveyed {
-        println!(
-            "{}: {:.1} s, reaches {}",
-            s.program.name,
-            s.time.as_secs_f64(),
-            s.reached.len()
-        );
-    }
+    let time: f64 = surveyed.iter().map(|s| s.time.as_secs_f64()).sum();
+    println!("{} tests or programs take {time:.1} s", surveyed.len());
     let total = mutants.len();
     let queue = Mutex::new(mutants.into_iter());
     let caught = Mutex::new(BTreeSet::new());
@@ -224,8 +224,8 @@ fn catch(
         loop {
             let next = queue.lock().expect("no thread panics").next();
             let Some(mutant) = next else { return Ok(()) };
-            for s in surveyed.iter().filter(|s| s.reached.contains(&mutant)) {
-                if run::catches(s, arguments, mutant)? {
+            for run in run::runs(&surveyed, mutant) {
+                if run::catches(&run, mutant)? {
                     caught.lock().expect("no thread panics").insert(mutant);
                     break;
                 }

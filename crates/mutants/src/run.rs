@@ -1,6 +1,7 @@
 //! Runs test programs with a mutant.
 
 use crate::build::Program;
+use crate::process;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -8,45 +9,93 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// A test program as it is without a mutant.
+/// A test, or all that a program does, as it is without a mutant.
 pub struct Surveyed {
     /// The program.
     pub program: Program,
-    /// How long it takes.
+    /// What it is told to run.
+    pub words: Vec<String>,
+    /// How long that takes.
     pub time: Duration,
     /// The mutants that it reaches.
     pub reached: BTreeSet<u32>,
 }
 
+/// What a test program is told to run one test.
+const TEST: [&str; 2] = ["--test-threads=1", "--exact"];
+
+/// Tests that take less than this run together.
+const QUICK: Duration = Duration::from_millis(200);
+
+/// Each test of a program.
+pub fn tests(program: &Program) -> Result<Vec<Vec<String>>, String> {
+    let file = program.file.to_string_lossy();
+    let list = process::output(&program.dir, &file, &["--list"])?;
+    let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
+    let words = |name| {
+        TEST.iter()
+            .chain([&name])
+            .map(ToString::to_string)
+            .collect()
+    };
+    Ok(names.map(words).collect())
+}
+
 /// Runs a program without a mutant. It must succeed.
-pub fn survey(program: Program, arguments: &[&str], scratch: &Path) -> Result<Surveyed, String> {
-    let file = scratch.join(format!("{}.reached", program.name.replace(' ', ".")));
+pub fn survey(program: &Program, words: Vec<String>, scratch: &Path) -> Result<Surveyed, String> {
+    let file = scratch.join("reached");
     let _ = std::fs::remove_file(&file);
     let begin = Instant::now();
-    let mut command = command(&program, arguments);
+    let mut command = command(program, &words);
     let mut child = start(command.env("E3_MUTANTS_REACHED", &file))?;
     if !succeeds(&mut child, Duration::from_secs(1800)) {
-        return Err(format!("{} fails without a mutant", program.name));
+        let name = &program.name;
+        return Err(format!("{name} {} fails without a mutant", words.join(" ")));
     }
     let text = std::fs::read_to_string(&file).unwrap_or_default();
     Ok(Surveyed {
-        program,
+        program: program.clone(),
+        words,
         time: begin.elapsed(),
         reached: text.lines().filter_map(|n| n.parse().ok()).collect(),
     })
 }
 
+/// What to run with a mutant: first the quick tests of each program together, then the others, the
+/// fastest first.
+pub fn runs(surveyed: &[Surveyed], mutant: u32) -> Vec<Surveyed> {
+    let mut runs: Vec<Surveyed> = Vec::new();
+    for s in surveyed.iter().filter(|s| s.reached.contains(&mutant)) {
+        let is_quick = s.time < QUICK && s.words.len() > TEST.len();
+        let same =
+            |r: &&mut Surveyed| r.program.file == s.program.file && r.words[..2] == s.words[..2];
+        match runs.iter_mut().find(same).filter(|_| is_quick) {
+            Some(run) => {
+                run.words.extend_from_slice(&s.words[TEST.len()..]);
+                run.time += s.time;
+            }
+            None => runs.push(Surveyed {
+                program: s.program.clone(),
+                words: s.words.clone(),
+                time: s.time,
+                reached: BTreeSet::new(),
+            }),
+        }
+    }
+    runs
+}
+
 /// True if the program fails with this mutant, or takes far longer than without.
-pub fn catches(surveyed: &Surveyed, arguments: &[&str], mutant: u32) -> Result<bool, String> {
-    let mut command = command(&surveyed.program, arguments);
+pub fn catches(run: &Surveyed, mutant: u32) -> Result<bool, String> {
+    let mut command = command(&run.program, &run.words);
     let mut child = start(command.env("E3_MUTANT", mutant.to_string()))?;
-    let limit = Duration::from_secs(10) + 5 * surveyed.time;
+    let limit = Duration::from_secs(10) + 5 * run.time;
     Ok(!succeeds(&mut child, limit))
 }
 
-fn command(program: &Program, arguments: &[&str]) -> Command {
+fn command(program: &Program, words: &[String]) -> Command {
     let mut command = Command::new(&program.file);
-    command.current_dir(&program.dir).args(arguments);
+    command.current_dir(&program.dir).args(words);
     command.env("CARGO_MANIFEST_DIR", &program.dir);
     command.stdout(Stdio::piped()).stderr(Stdio::null());
     command
