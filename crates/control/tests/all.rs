@@ -21,6 +21,7 @@ mod placed;
 mod power;
 mod reach;
 mod recorded;
+mod relays;
 mod reshard;
 mod restore_faults;
 mod rollback;

@@ -24,6 +24,22 @@ fn raise(s: &mut Script) -> Result<Applied, CommandError> {
     s.apply(Command::RaiseFormat { to: NEWER, release })
 }
 
+#[test]
+fn the_log_says_when_a_command_was_given_once() {
+    let mut control = Script::new().control;
+    let (hello, other) = (
+        hello("s1-host", 1, OLDER, NEWER),
+        Command::Drain { node: NodeId(1) },
+    );
+    control.format = Format::ORCHESTRATED;
+    assert_eq!(control.at(AT, &hello), hello);
+    let command = Box::new(other.clone());
+    assert_eq!(control.at(AT, &other), Command::At { at: AT, command });
+    // Older releases know no such record.
+    control.format = OLDER;
+    assert_eq!(control.at(AT, &other), other);
+}
+
 /// All nodes run a release that has both formats.
 fn upgraded() -> Script {
     let mut s = Script::filled();

@@ -3,6 +3,7 @@
 use crate::script::Script;
 use e3_control::Membership;
 use e3_control::limits::{START_GRACE, START_SILENCE};
+use e3_model::plan::NodeHello;
 use e3_model::timing::{SILENT_TURNS_MIN, TOGETHER, TURN_GAP_MAX};
 use e3_model::{Nanos, NodeId, Timestamp};
 
@@ -80,6 +81,22 @@ fn a_start_is_settled_when_all_are_heard_or_had_the_time() {
     assert!(!l.is_settled(begin), "an earlier one");
     l.membership.on_end(B, 1);
     assert!(l.is_settled(begin));
+
+    // So has one when another process of its node asks to join.
+    let mut l = Listener::new();
+    for (name, process, settles) in [
+        ("s1-host", 100, false),
+        ("s1-nic0", 300, false),
+        ("s1-host", 301, true),
+    ] {
+        let hello = NodeHello {
+            name: name.into(),
+            process,
+            ..NodeHello::default()
+        };
+        l.membership.on_hello(&hello, &l.script.control);
+        assert_eq!(l.is_settled(begin), settles, "process {process}");
+    }
 
     // The other one may have seen more.
     let mut l = Listener::new();

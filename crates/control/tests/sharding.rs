@@ -25,6 +25,17 @@ fn minded(shards: &Shards, nodes: &[NodeId]) -> BTreeMap<u16, usize> {
 }
 
 #[test]
+fn a_shard_is_added_until_there_are_the_most() {
+    assert_eq!(Shards::new(2).with(7).numbers(), [0, 1, 7]);
+    assert_eq!(Shards::new(2).with(1).numbers(), [0, 1]);
+    let most = Shards::new(SHARDS_MAX);
+    assert_eq!(most.with(SHARDS_MAX), most);
+    // 2,500 on average, and five times the square root of that, and five.
+    assert_eq!(Shards::nodes_max(10_000, 4), 2_755);
+    assert_eq!(Shards::nodes_max(0, 3), 5);
+}
+
+#[test]
 fn shards_mind_no_more_nodes_than_stated_and_few_nodes_move() {
     for seed in seeds(300) {
         let mut random = Random::new(seed);

@@ -100,6 +100,7 @@ fn a_backup_waits_for_memory_and_is_placed_when_some_is_given_back() {
     let [event] = &events(&s, EventKind::InstanceWaits)[..] else {
         panic!("one event");
     };
+    assert!(event.app.is_some() && event.instance.is_some());
     assert_eq!(
         event.why,
         "a backup waits: no node has room; h3 comes closest: needs 200Mi of memory, 156Mi free (44Mi of memory missing)"
