@@ -334,6 +334,9 @@ fn nothing_new_goes_where_requests_wait_if_it_can_go_elsewhere() {
     // The queues are gone, and a log in which another node was chosen replays.
     let (_, choices) = s.control.clone().apply_choosing(&more).unwrap();
     assert_eq!(choices[0].to, copy);
+    let older = Control::logged(Format(Format::CHOICES.0 - 1), more.clone(), choices);
+    assert_eq!(older, more, "older releases know no choices");
+    assert_eq!(Control::logged(Format::CHOICES, more.clone(), vec![]), more);
     let mut control = s.control.clone();
     control.set_waiting_requests(&[(copy, LONG)].into());
     let (_, choices) = control.apply_choosing(&more).unwrap();

@@ -454,9 +454,13 @@ impl Script {
                 let text = serde_json::to_string(&replayed).unwrap();
                 replayed = serde_json::from_str(&text).unwrap();
             }
-            replayed
-                .apply(&serde_json::from_str(line).unwrap())
-                .unwrap();
+            let command = serde_json::from_str(line).unwrap();
+            // Later logs have what each command chose, and `log` has not.
+            let applied = match self.control.format < Format::CHOICES {
+                true => replayed.replay(&command),
+                false => replayed.apply(&command),
+            };
+            applied.unwrap();
         }
         assert_eq!(replayed, self.control);
     }
