@@ -1,7 +1,6 @@
 //! Draws changes of the number of shards while one of a request's branches waits.
 
 use super::super::{Act, AppShape, Fault, Scenario};
-use super::FAULTS_MS;
 use e3_random::Random;
 
 /// Most of these changes.
@@ -19,7 +18,7 @@ pub(super) fn draw(scenario: &mut Scenario) {
     for _ in 0..1 + random.below(CHANGES_MAX) {
         let node = random.below(u64::from(scenario.nodes())) as u32;
         let for_ms = *random.pick(&[150, 240, 400, 1_000]);
-        let at_ms = random.below(FAULTS_MS - 2 * for_ms);
+        let at_ms = random.below(scenario.faults_ms - 2 * for_ms);
         let silence = if random.one_in(2) {
             Fault::Pause(node)
         } else {
