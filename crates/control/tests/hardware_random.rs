@@ -246,9 +246,8 @@ fn any_order_of_changes_keeps_plans_valid_and_settles() {
 
 #[test]
 fn any_order_of_changes_keeps_plans_valid_where_smartnics_relay() {
-    let plain = "emulated: true, linkLatency: 5us";
-    let topology = script::TOPOLOGY.replace(plain, &format!("{plain}, relay: true"));
-    let topology = topology.replace("bandwidthGbps: 10", &format!("bandwidthGbps: 10, {HAVES}"));
+    let topology = script::relaying_topology()
+        .replace("bandwidthGbps: 10", &format!("bandwidthGbps: 10, {HAVES}"));
     any_order(seeds(30), &topology, Format::NEWEST);
 }
 

@@ -1,21 +1,16 @@
 //! A host behind SmartNICs that relay is reached through one of them.
 
-use crate::script::{self, NODES, Script};
+use crate::script::{NODES, Script, relaying_topology};
 use e3_model::{Format, NodeId};
 
 const HOST: NodeId = NodeId(0);
 const NIC: NodeId = NodeId(1);
 const OTHER: NodeId = NodeId(2);
 
-/// Three servers whose SmartNICs relay. Each process listens at a port of its own, and for its host at
-/// that port and 10,000.
-fn topology() -> String {
-    let plain = "emulated: true, linkLatency: 5us";
-    script::TOPOLOGY.replace(plain, &format!("{plain}, relay: true"))
-}
-
+/// Three servers whose SmartNICs relay. Each process listens on its own port, and for its host on that
+/// port plus 10,000.
 fn up() -> Script {
-    let mut s = Script::of(&topology(), Format::NEWEST);
+    let mut s = Script::of(&relaying_topology(), Format::NEWEST);
     s.join_all(&NODES);
     s
 }
@@ -46,7 +41,7 @@ fn others_reach_a_host_through_its_smartnic_while_that_is_heard() {
     assert_eq!(port(&s, OTHER, HOST), 100);
     assert_eq!(s.control.client_address(HOST).unwrap().port, 100);
     assert_eq!(ways(&s, HOST), (vec![], None));
-    // It may still relay, so that it is told where its host is.
+    // A silent SmartNIC may still relay, so its plan still names its host.
     assert_eq!(ways(&s, NIC), (vec![], Some(100)));
 
     s.hear(NIC);
@@ -55,7 +50,7 @@ fn others_reach_a_host_through_its_smartnic_while_that_is_heard() {
 
 #[test]
 fn the_relays_of_a_host_share_its_peers() {
-    let topology = topology();
+    let topology = relaying_topology();
     let nic = topology
         .lines()
         .find(|line| line.contains("s1-nic0"))

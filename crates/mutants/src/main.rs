@@ -214,8 +214,8 @@ fn catch(
     mutants: Vec<u32>,
     threads: usize,
 ) -> Result<BTreeSet<u32>, String> {
-    surveyed.sort_by_key(|s| s.time);
-    let time: f64 = surveyed.iter().map(|s| s.time.as_secs_f64()).sum();
+    surveyed.sort_by_key(|s| s.run.time);
+    let time: f64 = surveyed.iter().map(|s| s.run.time.as_secs_f64()).sum();
     println!("{} tests or programs take {time:.1} s", surveyed.len());
     let total = mutants.len();
     let queue = Mutex::new(mutants.into_iter());

@@ -9,19 +9,26 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// A test, or all that a program does, as it is without a mutant.
-pub struct Surveyed {
+/// A run of some tests, or of all that a program does.
+#[derive(Clone)]
+pub struct Run {
     /// The program.
     pub program: Program,
-    /// What it is told to run.
+    /// Its arguments.
     pub words: Vec<String>,
-    /// How long that takes.
+    /// How long it takes without a mutant.
     pub time: Duration,
+}
+
+/// A run without a mutant.
+pub struct Surveyed {
+    /// The run.
+    pub run: Run,
     /// The mutants that it reaches.
     pub reached: BTreeSet<u32>,
 }
 
-/// What a test program is told to run one test.
+/// The arguments of a test program before the names of tests.
 const TEST: [&str; 2] = ["--test-threads=1", "--exact"];
 
 /// Tests that take less than this run together.
@@ -53,40 +60,38 @@ pub fn survey(program: &Program, words: Vec<String>, scratch: &Path) -> Result<S
         return Err(format!("{name} {} fails without a mutant", words.join(" ")));
     }
     let text = std::fs::read_to_string(&file).unwrap_or_default();
-    Ok(Surveyed {
+    let run = Run {
         program: program.clone(),
         words,
         time: begin.elapsed(),
+    };
+    Ok(Surveyed {
+        run,
         reached: text.lines().filter_map(|n| n.parse().ok()).collect(),
     })
 }
 
 /// What to run with a mutant: first the quick tests of each program together, then the others, the
 /// fastest first.
-pub fn runs(surveyed: &[Surveyed], mutant: u32) -> Vec<Surveyed> {
-    let mut runs: Vec<Surveyed> = Vec::new();
-    for s in surveyed.iter().filter(|s| s.reached.contains(&mutant)) {
+pub fn runs(surveyed: &[Surveyed], mutant: u32) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    let reaching = surveyed.iter().filter(|s| s.reached.contains(&mutant));
+    for s in reaching.map(|s| &s.run) {
         let is_quick = s.time < QUICK && s.words.len() > TEST.len();
-        let same =
-            |r: &&mut Surveyed| r.program.file == s.program.file && r.words[..2] == s.words[..2];
+        let same = |r: &&mut Run| r.program.file == s.program.file && r.words[..2] == s.words[..2];
         match runs.iter_mut().find(same).filter(|_| is_quick) {
             Some(run) => {
                 run.words.extend_from_slice(&s.words[TEST.len()..]);
                 run.time += s.time;
             }
-            None => runs.push(Surveyed {
-                program: s.program.clone(),
-                words: s.words.clone(),
-                time: s.time,
-                reached: BTreeSet::new(),
-            }),
+            None => runs.push(s.clone()),
         }
     }
     runs
 }
 
 /// True if the program fails with this mutant, or takes far longer than without.
-pub fn catches(run: &Surveyed, mutant: u32) -> Result<bool, String> {
+pub fn catches(run: &Run, mutant: u32) -> Result<bool, String> {
     let mut command = command(&run.program, &run.words);
     let mut child = start(command.env("E3_MUTANT", mutant.to_string()))?;
     let limit = Duration::from_secs(10) + 5 * run.time;

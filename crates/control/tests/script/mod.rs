@@ -15,6 +15,12 @@ pub const APP: &str = include_str!("../../../model/tests/two-services.yaml");
 pub const CLUSTER: u64 = 9;
 pub const TOPOLOGY: &str = include_str!("../../../../topologies/3x-type1.yaml");
 
+/// The same, with SmartNICs that relay.
+pub fn relaying_topology() -> String {
+    let plain = "emulated: true, linkLatency: 5us";
+    TOPOLOGY.replace(plain, &format!("{plain}, relay: true"))
+}
+
 /// The nodes of the topology.
 pub fn all_nodes() -> Vec<NodeId> {
     (0..6).map(NodeId).collect()
@@ -456,9 +462,10 @@ impl Script {
             }
             let command = serde_json::from_str(line).unwrap();
             // Later logs have what each command chose, and `log` has not.
-            let applied = match self.control.format < Format::CHOICES {
-                true => replayed.replay(&command),
-                false => replayed.apply(&command),
+            let applied = if self.control.format < Format::CHOICES {
+                replayed.replay(&command)
+            } else {
+                replayed.apply(&command)
             };
             applied.unwrap();
         }
