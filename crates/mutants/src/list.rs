@@ -103,6 +103,10 @@ pub fn mutants(
     let text = process::output(root, "cargo", &words).map_err(|e| {
         format!("{e}\nhint: cargo install --locked cargo-mutants --version {VERSION}")
     })?;
+    if text.trim().is_empty() {
+        // What has changed has no mutants.
+        return Ok(Vec::new());
+    }
     serde_json::from_str(&text).map_err(|e| format!("the list of cargo-mutants: {e}"))
 }
 

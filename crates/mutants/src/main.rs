@@ -108,6 +108,9 @@ fn mutate(arguments: &Arguments) -> Result<usize, String> {
             .is_none_or(|only| name.contains(only))
     };
     println!("{} mutants", mutants.len());
+    if mutants.is_empty() {
+        return Ok(0);
+    }
 
     let mut words = vec!["test", "--no-run", "--lib", "--tests"];
     for package in &arguments.packages {
