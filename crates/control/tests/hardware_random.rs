@@ -1,6 +1,7 @@
 //! Deployments, scaling, drains, cordons, new and removed nodes and lost ones, in any order: the plans
 //! stay valid after every step, and the cluster settles when the steps end.
 
+use crate::relays::relaying_topology;
 use crate::script;
 use crate::script::{AT, NODES, Script};
 use e3_control::{Command, Stays};
@@ -246,8 +247,8 @@ fn any_order_of_changes_keeps_plans_valid_and_settles() {
 
 #[test]
 fn any_order_of_changes_keeps_plans_valid_where_smartnics_relay() {
-    let topology = script::relaying_topology()
-        .replace("bandwidthGbps: 10", &format!("bandwidthGbps: 10, {HAVES}"));
+    let topology =
+        relaying_topology().replace("bandwidthGbps: 10", &format!("bandwidthGbps: 10, {HAVES}"));
     any_order(seeds(30), &topology, Format::NEWEST);
 }
 

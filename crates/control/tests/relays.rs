@@ -1,11 +1,17 @@
 //! A host behind SmartNICs that relay is reached through one of them.
 
-use crate::script::{NODES, Script, relaying_topology};
+use crate::script::{NODES, Script, TOPOLOGY};
 use e3_model::{Format, NodeId};
 
 const HOST: NodeId = NodeId(0);
 const NIC: NodeId = NodeId(1);
 const OTHER: NodeId = NodeId(2);
+
+/// The topology of the scripts, with SmartNICs that relay.
+pub fn relaying_topology() -> String {
+    let plain = "emulated: true, linkLatency: 5us";
+    TOPOLOGY.replace(plain, &format!("{plain}, relay: true"))
+}
 
 /// Three servers whose SmartNICs relay. Each process listens on its own port, and for its host on that
 /// port plus 10,000.

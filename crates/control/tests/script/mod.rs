@@ -15,12 +15,6 @@ pub const APP: &str = include_str!("../../../model/tests/two-services.yaml");
 pub const CLUSTER: u64 = 9;
 pub const TOPOLOGY: &str = include_str!("../../../../topologies/3x-type1.yaml");
 
-/// The same, with SmartNICs that relay.
-pub fn relaying_topology() -> String {
-    let plain = "emulated: true, linkLatency: 5us";
-    TOPOLOGY.replace(plain, &format!("{plain}, relay: true"))
-}
-
 /// The nodes of the topology.
 pub fn all_nodes() -> Vec<NodeId> {
     (0..6).map(NodeId).collect()
