@@ -322,7 +322,7 @@ impl Control {
             }
             let shard = &mut app.plan.shards[at];
             let before = shard.primary;
-            let left = take_out(shard, &|n| n == gone, &up);
+            let left = take_out(shard, &|n| n == gone, &servers, &up);
             let stays = shard.primary == before;
             app.end_move(at, &servers, stays, &|n| n == gone);
             if !left {

@@ -4,7 +4,7 @@ use crate::deliberate::{self, Fault};
 use crate::migration::{Cancelled, Migration, MoveOutcome, drop_copy};
 use crate::reach::{Ways, to_leave};
 use crate::state::{AppState, Loss};
-use crate::view::{retire, stand_apart, take_out, take_over};
+use crate::view::{retire, take_out, take_over};
 use e3_model::plan::ShardPlan;
 use e3_model::{NodeId, Timestamp};
 use std::collections::BTreeSet;
@@ -90,13 +90,10 @@ impl AppState {
         let shard = &mut self.plan.shards[at];
         let primary = shard.primary;
         let has_copy = if self.plan.app.service(shard.service).stateful {
-            retire(shard, off, up)
+            retire(shard, off, servers, up)
         } else {
-            take_out(shard, off, up)
+            take_out(shard, off, servers, up)
         };
-        if shard.primary != primary {
-            stand_apart(shard, servers);
-        }
         self.end_move(at, servers, !off(primary), off);
         if !has_copy {
             self.begin_empty(at, now);

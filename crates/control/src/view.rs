@@ -24,6 +24,7 @@ use e3_model::plan::ShardPlan;
 pub(crate) fn retire(
     shard: &mut ShardPlan,
     off: &dyn Fn(NodeId) -> bool,
+    servers: &[usize],
     up: &dyn Fn(NodeId) -> bool,
 ) -> bool {
     shard.view += 1;
@@ -37,12 +38,11 @@ pub(crate) fn retire(
     if !off(former) {
         return true;
     }
-    let Some(heir) = choose_heir(shard, up) else {
-        return false;
-    };
-    take_over(shard, heir, false);
-    leave_as_former(shard, former);
-    true
+    let succeeds = fail_over(shard, servers, up);
+    if succeeds {
+        leave_as_former(shard, former);
+    }
+    succeeds
 }
 
 /// Keeps other copies off the server of a primary that has just taken over, in a view that has begun:
@@ -75,7 +75,7 @@ pub(crate) fn leave(shard: &mut ShardPlan, backup: NodeId) {
 }
 
 /// Takes the backup that takes over out of the backups: one that is heard and stays, if there is one.
-pub(crate) fn choose_heir(shard: &mut ShardPlan, up: &dyn Fn(NodeId) -> bool) -> Option<NodeId> {
+fn choose_heir(shard: &mut ShardPlan, up: &dyn Fn(NodeId) -> bool) -> Option<NodeId> {
     if deliberate::is(Fault::JoiningTakesOver)
         && let Some(joining) = shard.joining.pop()
     {
@@ -108,19 +108,23 @@ pub(crate) fn installed(shard: &mut ShardPlan, view: u32) -> bool {
 pub(crate) fn take_out(
     shard: &mut ShardPlan,
     gone: &dyn Fn(NodeId) -> bool,
+    servers: &[usize],
     up: &dyn Fn(NodeId) -> bool,
 ) -> bool {
     shard.view += 1;
     shard.backups.retain(|n| !gone(*n));
     shard.joining.retain(|n| !gone(*n));
     shard.leaving.retain(|n| !gone(*n));
-    if !gone(shard.primary) {
-        return true;
-    }
+    !gone(shard.primary) || fail_over(shard, servers, up)
+}
+
+/// A backup takes over in the shard's current view. False if there is none.
+fn fail_over(shard: &mut ShardPlan, servers: &[usize], up: &dyn Fn(NodeId) -> bool) -> bool {
     let Some(heir) = choose_heir(shard, up) else {
         return false;
     };
     take_over(shard, heir, false);
+    stand_apart(shard, servers);
     true
 }
 

@@ -374,25 +374,32 @@ fn an_operator_gives_up_what_is_silent_but_not_a_copy_that_has_left() {
     s.check();
 }
 
-/// A backup moves within its server, falls silent and leaves; then the primary falls silent too.
+/// A backup moves within its server, falls silent and leaves; then the primary falls silent too, or ends.
 #[test]
 fn a_copy_that_was_leaving_takes_over_without_another_on_its_server() {
-    let mut s = Script::filled();
-    let before = s.shard(KEY);
-    let (from, to) = (before.backups[0], NodeId(before.backups[0].0 ^ 1));
-    s.ok(Command::Migrate {
-        key: KEY,
-        from,
-        to,
-        cold: false,
-    });
-    s.lose(from);
-    assert_eq!(s.shard(KEY).joining, [to]);
-    s.hear(from);
-    s.lose(before.primary);
-    let after = s.shard(KEY);
-    assert_eq!((after.primary, after.joining), (from, vec![]));
-    s.check();
+    for primary_goes in [
+        Script::lose,
+        |s: &mut Script, n| drop(s.exit(n)),
+        Script::restart,
+    ] {
+        let mut s = Script::filled();
+        let before = s.shard(KEY);
+        let (from, to) = (before.backups[0], NodeId(before.backups[0].0 ^ 1));
+        s.ok(Command::Migrate {
+            key: KEY,
+            from,
+            to,
+            cold: false,
+        });
+        s.lose(from);
+        assert_eq!(s.shard(KEY).joining, [to]);
+        s.hear(from);
+        primary_goes(&mut s, before.primary);
+        let after = s.shard(KEY);
+        assert_eq!(after.primary, from);
+        assert!(!after.joining.contains(&to), "{after:?}");
+        s.check();
+    }
 }
 
 /// The primary's plan names a joining node that has fallen silent with it: commits wait for what the

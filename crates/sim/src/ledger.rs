@@ -17,7 +17,7 @@ pub struct Ledger {
     /// Shards whose last copy the scenario destroyed, each with the number of its service's shards
     /// then, and the time of the last such loss.
     pub forfeited: BTreeMap<(ShardKey, u16), Timestamp>,
-    /// Shards whose state was given up, with the view in which they began empty.
+    /// Shards whose state was given up, with the view of that.
     given_up: BTreeMap<ShardKey, u32>,
     /// Effects that calls ask for.
     pub(crate) effects: Effects,
@@ -61,11 +61,8 @@ impl Ledger {
 
     /// Records that a node runs a handler as the primary of a shard that leases protect.
     pub fn on_acting(&mut self, shard: ShardKey, incarnation: u32, node: u32) {
-        if self
-            .given_up
-            .get(&shard)
-            .is_some_and(|era| incarnation < *era)
-        {
+        let given_up = self.given_up.get(&shard);
+        if given_up.is_some_and(|view| incarnation < *view) {
             return;
         }
         let latest = self.acting.entry(shard).or_insert((incarnation, node));
@@ -84,11 +81,11 @@ impl Ledger {
         self.forfeited.insert((shard, of), now);
     }
 
-    /// Records that an operator gave up the state of a shard, which begins empty in this view. Former
-    /// primaries may continue until they learn of it.
-    pub fn on_given_up(&mut self, shard: ShardKey, of: u16, era: u32, now: Timestamp) {
+    /// Records that an operator gave up the state of a shard in this view: it begins empty, or goes on from
+    /// a copy that has left. Former primaries may continue until they learn of it.
+    pub fn on_given_up(&mut self, shard: ShardKey, of: u16, view: u32, now: Timestamp) {
         self.on_forfeited(shard, of, now);
-        self.given_up.insert(shard, era);
+        self.given_up.insert(shard, view);
     }
 
     /// Whether a service has lost the last copy of any of its shards.

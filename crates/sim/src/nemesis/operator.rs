@@ -140,8 +140,11 @@ impl Run<'_> {
     fn give_up(&mut self, key: ShardKey) {
         let control = &self.controller.control;
         let app = &control.apps[&key.app];
-        let copies = app.shard(key).map(|s| control.waits_for(app, s));
-        let copies = copies.unwrap_or_default().into_iter();
+        let Some(shard) = app.shard(key) else {
+            return;
+        };
+        let view = shard.view + 1;
+        let copies = control.waits_for(app, shard).into_iter();
         let copies: Vec<(NodeId, u32)> = copies
             .map(|node| (node, control.members[&node].incarnation))
             .collect();
@@ -151,10 +154,8 @@ impl Run<'_> {
             return;
         }
         let control = &self.controller.control;
-        let app = &control.apps[&key.app];
-        let era = app.shard(key).map_or(0, |s| s.era);
-        let of = app.plan.app.service(key.service).shards;
-        self.cluster.ledger.on_given_up(key, of, era, now);
+        let of = control.apps[&key.app].plan.app.service(key.service).shards;
+        self.cluster.ledger.on_given_up(key, of, view, now);
         let given_up = copies.into_iter().map(|(node, incarnation)| GivenUp {
             key,
             of,
