@@ -95,33 +95,17 @@ impl Control {
         let stray = other.backups.iter().filter(|n| !first.backups.contains(n));
         let free = || first.backups.iter().filter(|n| !other.backups.contains(n));
         let backups = stray.flat_map(|from| free().map(|to| (*from, *to)));
-        let to_primary = self.on_server_of_primary(apart);
-        let to_primary = to_primary.into_iter().map(|from| (from, first.primary));
-        let aside = self.moves_out_of_the_way(apart);
-        let moves = primary.into_iter().chain(backups);
-        let mut moves = moves.chain(to_primary).chain(aside);
+        // A backup on the server to which the primary is to go moves to the node there, and then changes places
+        // with the primary: where as many servers as copies are in use, there is no other way.
+        let servers = self.servers();
+        let server = |n: NodeId| servers[n.index()];
+        let is_near = |n: &&NodeId| server(**n) == server(first.primary);
+        let near = other.backups.iter().filter(is_near);
+        let near = near.map(|from| (*from, first.primary));
+        let mut moves = primary.into_iter().chain(backups).chain(near);
         let (from, to) = moves.find(|&(from, to)| {
             !self.is_out_of_service(to) && self.check_move(key, from, to, false).is_ok()
         })?;
         Some((key, from, to))
-    }
-
-    /// The backups on the server to which the primary is to go. There it changes places with one that has
-    /// moved to its node; where as many servers as copies are in use, there is no other way.
-    fn on_server_of_primary(&self, apart: &Apart<'_>) -> Vec<NodeId> {
-        let servers = self.servers();
-        let taken = servers[apart.first.primary.index()];
-        let backups = apart.other.backups.iter().copied();
-        backups.filter(|n| servers[n.index()] == taken).collect()
-    }
-
-    /// Or such a backup leaves for any other server first.
-    fn moves_out_of_the_way(&self, apart: &Apart<'_>) -> Vec<(NodeId, NodeId)> {
-        let taken = self.servers()[apart.first.primary.index()];
-        let backups = self.on_server_of_primary(apart);
-        let others = || self.topology.nodes().filter(|n| n.server != taken);
-        let backups = backups.into_iter();
-        let moves = backups.flat_map(|from| others().map(move |to| (from, to.id)));
-        moves.collect()
     }
 }

@@ -349,6 +349,28 @@ fn nothing_new_goes_where_requests_wait_if_it_can_go_elsewhere() {
     control.validate();
 }
 
+/// A log of before searches again, and does not know where requests waited.
+#[test]
+fn where_requests_wait_counts_from_the_format_whose_logs_have_choices() {
+    for (format, counts) in [(Format(8), false), (Format::CHOICES, true)] {
+        let mut s = Script::founded(format);
+        s.join_all(&NODES);
+        s.deploy().unwrap();
+        s.fill();
+        let more = Command::Scale {
+            app: AppId(1),
+            service: ServiceId(0),
+            replicas: 3,
+        };
+        let copy = choices_of(&s.control, &more)[0].to;
+        // A node that is not there has nothing to count.
+        let waiting = [(copy, LONG), (NodeId(77), LONG)];
+        s.control.set_waiting_requests(&waiting.into());
+        let copied = s.control.apply_choosing(&more).unwrap().1[0].to;
+        assert_eq!(copied != copy, counts, "{format}");
+    }
+}
+
 #[test]
 fn heartbeats_say_where_many_requests_wait() {
     let mut s = Script::founded(Format::NEWEST);
@@ -368,4 +390,24 @@ fn heartbeats_say_where_many_requests_wait() {
     assert_eq!(beat(65), [(node, 65)].into());
     assert_eq!(beat(900), [(node, 900)].into());
     assert_eq!(beat(3), [].into());
+}
+
+/// A command that chooses two copies of one shard asks for the second of them by its number.
+#[test]
+fn the_same_question_is_numbered() {
+    let mut s = Script::founded(Format::CHOICES);
+    s.join_all(&NODES);
+    s.deploy_manifest(&APP.replacen("replicas: 2", "replicas: 1", 1))
+        .unwrap();
+    s.fill();
+    let scale = Command::Scale {
+        app: AppId(1),
+        service: ServiceId(0),
+        replicas: 3,
+    };
+    let copies = choices_of(&s.control, &scale);
+    let numbers: Vec<u32> = copies.iter().map(|c| c.nth).collect();
+    assert_eq!(numbers, [0, 1]);
+    s.ok(scale);
+    s.check();
 }

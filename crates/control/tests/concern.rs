@@ -1,10 +1,10 @@
 //! A node is sent what concerns it, and nothing else.
 
-use crate::script::{APP, KEY, Script};
-use e3_control::{Command, Plans};
+use crate::script::{APP, KEY, NODES, Script};
+use e3_control::{Command, Interest, PlanAnswer, PlanRequest, Plans};
 use e3_model::plan::{NodeEvent, NodePlan};
 use e3_model::plan_change::PlanChange;
-use e3_model::{AppId, NodeId};
+use e3_model::{AppId, Format, NodeId};
 use std::collections::BTreeSet;
 
 /// What nodes are sent by a controller.
@@ -42,7 +42,8 @@ fn set(apps: &[AppId]) -> BTreeSet<AppId> {
 /// A cluster with an application, a node that hosts nothing of it, also after [`move_first`], and the
 /// application's id.
 fn deployed() -> (Script, NodeId, AppId) {
-    let mut s = Script::all();
+    let mut s = Script::founded(Format::NEWEST);
+    s.join_all(&NODES);
     s.deploy().unwrap();
     s.fill_all();
     let to = NodeId(s.shard(KEY).primary.0 ^ 1);
@@ -130,6 +131,8 @@ fn a_node_has_the_routes_of_an_application_as_long_as_it_wants_them() {
 fn hosts_of_a_publisher_have_the_routes_of_all_subscribers() {
     let (mut s, _, publisher) = deployed();
     let host = s.shard(KEY).primary;
+    // Nothing of the subscriber is there.
+    s.ok(Command::Cordon { node: host });
     let mut sender = Sender::new(&s);
     let subscriber = APP
         .replace("name: two-services", "name: subscriber")
@@ -142,6 +145,66 @@ fn hosts_of_a_publisher_have_the_routes_of_all_subscribers() {
     let change = sender.change(&s, host, &[publisher], &[]);
     assert_eq!(change.apps[&id].shards.len(), 3);
     assert!(sender.plan(&s, host, &[]).routed().any(|app| app == id));
+    let mut shards = s.control.apps[&id].plan.shards.iter();
+    assert!(shards.all(|shard| !shard.keeps(host)));
+}
+
+/// A node of an older release has all applications.
+#[test]
+fn a_node_that_does_not_say_what_it_wants_is_sent_all_changes() {
+    let (mut s, stranger, _) = deployed();
+    let mut plans = Plans::default();
+    plans.note(&s.control);
+    let mut asked = PlanRequest {
+        node: stranger,
+        after: s.control.version,
+        is_known: true,
+        interest: None,
+    };
+    assert_eq!(plans.answer(&s.control, &asked), None);
+    s.deploy_manifest(&APP.replace("two-services", "other"))
+        .unwrap();
+    plans.note(&s.control);
+    let change = plans.answer(&s.control, &asked);
+    let Some(PlanAnswer::Change(change)) = change else {
+        panic!("{change:?}");
+    };
+    assert_eq!((change.base, change.apps.len()), (asked.after, 1));
+    asked.is_known = false;
+    let whole = plans.answer(&s.control, &asked);
+    assert_eq!(whole, Some(PlanAnswer::Whole(s.control.plan_for(stranger))));
+}
+
+#[test]
+fn a_node_whose_version_is_not_known_is_sent_its_plan_if_that_may_differ() {
+    let (s, stranger, app) = deployed();
+    let mut plans = Plans::default();
+    plans.note(&s.control);
+    let version = s.control.version;
+    for (after, has, wants, is_told) in [
+        (version - 1, vec![], vec![], true),
+        (version, vec![], vec![], false),
+        (version, vec![app], vec![app], false),
+        (version, vec![], vec![app], true),
+        // It has the plan of a controller that knows more.
+        (version + 1, vec![], vec![], false),
+        (version + 1, vec![], vec![app], false),
+    ] {
+        let interest = Some(Interest {
+            has,
+            wants: set(&wants),
+        });
+        let asked = PlanRequest {
+            node: stranger,
+            after,
+            is_known: false,
+            interest,
+        };
+        let answer = plans.answer(&s.control, &asked);
+        let plan = plans.plan_for(&s.control, stranger, &set(&wants));
+        let expected = is_told.then_some(PlanAnswer::Whole(plan));
+        assert_eq!(answer, expected, "{asked:?}");
+    }
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Nodes are taken out of service and come back.
 
 use crate::script::{APP, KEY, Script};
+use e3_control::limits::RETURN_MOVES_MAX;
 use e3_control::{Applied, Cancelled, Command, CommandError, MoveOutcome, Stays};
 use e3_model::plan::ShardPlan;
-use e3_model::{AppId, NodeId};
+use e3_model::{AppId, NodeId, ServiceId};
 use e3_placement::Misfit;
 
 fn drain(s: &mut Script, node: NodeId) -> Applied {
@@ -235,3 +236,43 @@ fn the_last_node_in_service_keeps_what_it_has() {
     assert_eq!(s.state_lost(), 0);
     s.check();
 }
+
+/// More shards than return at once are on the SmartNIC beside the service that sends to them.
+#[test]
+fn so_many_replicas_return_and_no_more() {
+    let mut s = Script::up(&["s1-host", "s1-nic0", "s2-nic0"]);
+    s.deploy_manifest(MANY).unwrap();
+    s.fill();
+    let at = |s: &Script, node| {
+        let shards = s.shards().into_iter();
+        let many = shards.filter(|p| p.service == ServiceId(1));
+        many.filter(|p| p.primary == node).count()
+    };
+    let home = NodeId(1);
+    assert_eq!(at(&s, home), 80);
+    drain(&mut s, home);
+    s.settle_within(200);
+    assert_eq!(at(&s, home), 0);
+    resume(&mut s, home);
+    s.settle_within(400);
+    assert_eq!(at(&s, home), usize::from(RETURN_MOVES_MAX));
+    s.check();
+}
+
+const MANY: &str = "apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata: {name: many}
+spec:
+  objective: {latency: 5ms}
+  ingress: front
+  services:
+    - {name: front, module: m, pin: {kind: host}, resources: {cpu: 0.1, memory: 1Mi}}
+    - name: many
+      module: m
+      stateful: true
+      durability: memory
+      shards: 80
+      pin: {kind: smartnic}
+      resources: {cpu: 0.01, memory: 1Mi}
+  channels: [{from: front, to: many}]
+";

@@ -164,6 +164,18 @@ fn silence_counts_from_the_last_heartbeat() {
     assert!(!l.membership.is_deaf());
 }
 
+/// What another process of its node sends says nothing of a member.
+#[test]
+fn a_heartbeat_of_another_process_does_not_count() {
+    let mut l = Listener::new();
+    let begin = l.now;
+    l.turns(begin + START_GRACE + TIMEOUT + Nanos::from_secs(1), &[A, B]);
+    l.membership.on_heartbeat(l.now, A, 2);
+    l.now += TURN;
+    l.beat(B);
+    assert_eq!(l.turn(), [A]);
+}
+
 #[test]
 fn silence_counts_in_turns_too() {
     let mut l = Listener::new();
@@ -272,7 +284,9 @@ fn a_controller_that_hears_nobody_is_deaf_until_it_hears_somebody() {
     );
     // Without members there is nobody to hear.
     let mut empty = Listener::new();
+    assert!(!empty.script.control.members.is_empty());
     empty.script = Script::new();
+    assert!(empty.script.control.members.is_empty());
     assert_eq!(empty.turn(), []);
     assert!(!empty.membership.is_deaf());
 }

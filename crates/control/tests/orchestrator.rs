@@ -348,14 +348,24 @@ fn without_a_destination_the_event_says_what_is_missing_and_is_not_repeated_each
     let why = "s1-host: needs 0.50 cores, 11.50 of 12 are busy, must be at most 80 %";
     assert!(stuck.why.contains(why), "{}", stuck.why);
     assert_eq!(stuck.instance.as_deref(), Some("two-services/back/0"));
-    c.run(600);
-    let again = c
-        .decisions()
-        .iter()
-        .filter(|e| e.node == stuck.node)
-        .count();
+    let node = stuck.node.clone();
+    let count = |c: &Cluster| {
+        let decisions = c.decisions();
+        decisions.iter().filter(|e| e.node == node).count()
+    };
+    c.run(60);
+    let first_minute = count(&c);
+    c.run(540);
+    let again = count(&c);
     assert!((4..=8).contains(&again), "{again} events in ten minutes");
     assert!(c.moved.is_empty());
+    // After a long calm it is told as often as at first.
+    c.nodes.insert(NIC, e3_control::NodeLoad::default());
+    c.run(3_600);
+    assert_eq!(count(&c), again);
+    c.nodes.insert(NIC, starved());
+    c.run(63);
+    assert_eq!(count(&c), again + first_minute);
 }
 
 #[test]

@@ -45,10 +45,18 @@ fn are_frozen(s: &Script) -> bool {
     frozen > 0
 }
 
+/// Why the replicas of each shard are where they are: the shard, and the replica of the deployment.
+fn reasons(s: &Script) -> Vec<(ServiceId, u16, NodeId)> {
+    let placed = s.control.apps[&AppId(1)].placed.iter();
+    let reasons = placed.map(|p| (p.key.service, p.key.shard.0, p.node));
+    reasons.collect()
+}
+
 #[test]
 fn shards_are_split_where_they_are_and_merged_again() {
     let mut s = Script::filled();
     let before = shards(&s);
+    let reasons_before = reasons(&s);
     reshard(&mut s, 6).unwrap();
     assert!(are_frozen(&s));
     assert_eq!(shards(&s).len(), 2, "none has stopped");
@@ -64,6 +72,24 @@ fn shards_are_split_where_they_are_and_merged_again() {
         let newest = before.iter().map(|p| p.view).max().unwrap();
         assert!(shard.view > newest && shard.view == shard.incarnation && shard.view == shard.era);
         assert!(shard.fenced && shard.filled && !shard.frozen && !shard.quiet);
+    }
+    let of = |service| move |r: &&(ServiceId, u16, NodeId)| r.0 == service;
+    let now = reasons(&s);
+    let front = |of_all: &[_]| {
+        of_all
+            .iter()
+            .filter(of(ServiceId(0)))
+            .copied()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(front(&now), front(&reasons_before));
+    for shard in 0..6 {
+        let nodes = |of_all: &[(ServiceId, u16, NodeId)], shard| {
+            let all = of_all.iter().filter(of(BACK)).filter(|r| r.1 == shard);
+            all.map(|r| r.2).collect::<Vec<_>>()
+        };
+        assert_eq!(nodes(&now, shard), nodes(&reasons_before, shard / 3));
+        assert_eq!(nodes(&now, shard).len(), 2);
     }
     let plan = &s.control.apps[&AppId(1)].plan;
     let made_of = plan.made_of(&split[4]).unwrap();

@@ -37,6 +37,23 @@ fn the_only_copy_is_waited_for() {
 }
 
 #[test]
+fn a_silent_node_is_a_peer_as_long_as_it_has_a_part_in_a_shard() {
+    let mut s = Script::filled();
+    let before = s.shard(KEY);
+    let is_peer = |s: &Script| {
+        let plan = s.control.plan_for(before.primary);
+        plan.peers.contains_key(&before.backups[0])
+    };
+    s.lose(before.backups[0]);
+    assert!(is_peer(&s), "it leaves");
+    s.settle();
+    assert!(!is_peer(&s));
+    s.hear(before.backups[0]);
+    assert!(is_peer(&s));
+    s.check();
+}
+
+#[test]
 fn a_silent_node_comes_back_with_its_copies_as_a_backup() {
     let mut s = Script::filled();
     let before = s.shard(KEY);

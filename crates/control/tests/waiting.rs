@@ -1,8 +1,8 @@
 //! Copies that no node has room for after a loss: what they wait for, that operators see it, and when they are
 //! placed.
 
-use crate::script::Script;
-use e3_control::{Command, CommandError, Waiting};
+use crate::script::{self, KEY, Script};
+use e3_control::{Command, CommandError, Stays, Waiting};
 use e3_model::event::{Event, EventKind};
 use e3_model::plan::Role;
 use e3_model::{AppId, Format, NodeId, PowerDomain, ServiceId, ShardId, ShardKey};
@@ -96,7 +96,8 @@ fn a_backup_waits_for_memory_and_is_placed_when_some_is_given_back() {
         role: Role::Backup,
         closest: Some((H3, misfit)),
     };
-    assert_eq!(waiting(&s), Some(expected));
+    assert_eq!(waiting(&s), Some(expected.clone()));
+    assert_eq!(s.control.waiting_for_room(), [expected]);
     let [event] = &events(&s, EventKind::InstanceWaits)[..] else {
         panic!("one event");
     };
@@ -257,18 +258,79 @@ fn before_format_9_a_copy_goes_where_least_lacks() {
     s.check();
 }
 
+/// A fourth host lacks some memory; the third has a power cap, which did not count then.
 #[test]
-fn disk_and_required_accelerators_need_the_format_whose_programs_know_them() {
-    let mut s = cluster(Format(8), "cores: 4, memory: 256Mi");
-    let needs = "resources: {cpu: 1, memory: 10Mi, disk: 1Gi}";
-    let refused = s
-        .deploy_manifest(&app("state", needs))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        refused.contains("need format 9, the cluster writes format 8"),
-        "{refused}"
+fn before_format_9_power_did_not_count() {
+    let each = "cores: 4, memory: 256Mi";
+    let mut text = topology(each);
+    text += "        - name: s4\n          system: Type1-SmartNIC\n";
+    text += &format!("          nodes: [{{name: h4, kind: host, {each}}}]\n");
+    let mut s = Script::of(&text, Format(8));
+    s.join_all(&["h1", "h2", "h3", "h4"]);
+    let needs = "cpu: 0.5, memory: 200Mi";
+    let text = app("state", &format!("{REPLICATED}, resources: {{{needs}}}"));
+    s.deploy_manifest(&text).unwrap();
+    s.fill();
+    assert!(!s.shard(STATE).keeps(H3) && !s.shard(STATE).keeps(NodeId(3)));
+    let text = app(
+        "other",
+        "pin: {node: h4}, resources: {cpu: 0.5, memory: 100Mi}",
     );
+    s.deploy_manifest(&text).unwrap();
+    s.ok(Command::SetPowerCap {
+        domain: PowerDomain::Server("s3".into()),
+        cap_w: Some(1),
+    });
+    s.lose_and_leave(s.shard(STATE).backups[0]);
+    assert_eq!(s.shard(STATE).joining, [H3]);
+    s.check();
+}
+
+/// Cores and bandwidth may be exceeded; memory may not, and power not since format 9.
+#[test]
+fn a_drained_node_keeps_what_no_other_has_memory_or_power_for() {
+    for (format, taken, cap_w, moves) in [
+        (Format::NEWEST, "cpu: 0.5, memory: 100Mi", None, false),
+        (Format::NEWEST, "cpu: 4, memory: 10Mi", None, true),
+        (Format::NEWEST, "cpu: 0.5, memory: 10Mi", Some(1), false),
+        (Format(8), "cpu: 0.5, memory: 10Mi", Some(1), true),
+    ] {
+        let each = "cores: 4, memory: 256Mi";
+        let mut s = full(format, each, "cpu: 3, memory: 200Mi", taken);
+        if cap_w.is_some() {
+            let domain = PowerDomain::Server("s3".into());
+            s.ok(Command::SetPowerCap { domain, cap_w });
+        }
+        s.ok(Command::Drain { node: NodeId(0) });
+        assert_eq!(s.shard(STATE).joining == [H3], moves, "{taken}, {cap_w:?}");
+        let left = s.control.undrained(NodeId(0));
+        let has_no_room = matches!(&left[0].stays, Stays::NoRoom(_));
+        assert_eq!(has_no_room, !moves, "{left:?}");
+        s.check();
+    }
+}
+
+#[test]
+fn what_older_programs_do_not_know_needs_their_successors_format() {
+    let needs_disk = app("state", "resources: {cpu: 1, memory: 10Mi, disk: 1Gi}");
+    let plain = app("state", "resources: {cpu: 1, memory: 10Mi}");
+    let load = |load: &str| {
+        let ingress = "  ingress: state\n";
+        assert!(plain.contains(ingress));
+        plain.replace(ingress, &format!("{ingress}  load: {{{load}}}\n"))
+    };
+    let mut s = cluster(Format(8), "cores: 4, memory: 256Mi");
+    for text in [
+        needs_disk,
+        load(&format!("rateRps: 100, day: [{}]", ["1"; 24].join(", "))),
+    ] {
+        let refused = s.deploy_manifest(&text).unwrap_err().to_string();
+        assert!(
+            refused.contains("need format 9, the cluster writes format 8"),
+            "{refused}"
+        );
+    }
+    s.deploy_manifest(&load("rateRps: 100")).unwrap();
 }
 
 #[test]
@@ -304,5 +366,59 @@ fn a_move_by_hand_does_not_exceed_a_power_cap() {
     s.control.clone().replay(&moved(H3)).unwrap();
     s.ok(cap("s3", None));
     s.ok(moved(H3));
+    s.check();
+}
+
+/// A server that draws more than its cap already. Elsewhere the same move would be refused.
+#[test]
+fn a_move_within_a_server_over_its_cap_may_not_add_to_what_it_draws() {
+    let mut s = Script::founded(Format::NEWEST);
+    s.join_all(&script::NODES);
+    s.deploy().unwrap();
+    s.fill();
+    let server = |node: NodeId| format!("s{}", node.0 / 2 + 1);
+    let moved = |s: &Script, to| Command::Migrate {
+        key: KEY,
+        from: s.shard(KEY).primary,
+        to,
+        cold: false,
+    };
+    let host = NodeId(s.shard(KEY).primary.0 & !1);
+    let nic = NodeId(host.0 + 1);
+    if s.shard(KEY).primary != host {
+        s.ok(moved(&s, host));
+        s.settle();
+    }
+    let other = (0..6).map(NodeId).filter(|n| n.0 % 2 == 1);
+    let mut other =
+        other.filter(|n| !s.shard(KEY).keeps(*n) && !s.shard(KEY).keeps(NodeId(n.0 - 1)));
+    let other = other.next().expect("three servers, two copies");
+    for server in [server(host), server(other)] {
+        s.ok(Command::SetPowerCap {
+            domain: PowerDomain::Server(server),
+            cap_w: Some(1),
+        });
+    }
+    let is_refused = |s: &Script, to| {
+        let applied = s.control.clone().apply(&moved(s, to));
+        let power = |e: &CommandError| {
+            matches!(
+                e,
+                CommandError::Misfit {
+                    misfit: Misfit::Power { .. },
+                    ..
+                }
+            )
+        };
+        applied.is_err_and(|e| power(&e))
+    };
+    assert!(
+        is_refused(&s, other),
+        "what it would draw there is over the cap of another server"
+    );
+    s.ok(moved(&s, nic));
+    s.settle();
+    assert_eq!(s.shard(KEY).primary, nic);
+    assert!(is_refused(&s, host), "a host draws more");
     s.check();
 }

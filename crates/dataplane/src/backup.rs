@@ -396,3 +396,6 @@ fn apply(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -69,6 +69,37 @@ fn answered_requests_are_forgotten_messages_between_shards_are_not() {
     assert!(matches!(known(5, Via::Ingress), Lookup::New));
 }
 
+/// What the table says it holds is what its entries hold.
+fn check_bytes(table: &DedupTable) {
+    let held = table.clients.values().flat_map(Client::entries).map(bytes);
+    assert_eq!(table.bytes(), held.sum::<usize>());
+}
+
+#[test]
+fn what_is_forgotten_frees_its_bytes() {
+    let mut table = DedupTable::default();
+    for seq in 1..=3 {
+        let mut answered = (*entry(seq, Via::Ingress, seq * 1_000, 1)).clone();
+        answered.reply = Some(Reply {
+            outcome: Outcome::Done,
+            status: 0,
+            payload: vec![0; 100],
+        });
+        table.insert(Rc::new(answered));
+        check_bytes(&table);
+    }
+    // It is forgotten before the second and the third request are, and says that they are answered.
+    table.insert(entry(4, Via::Ingress, 1_500, 4));
+    assert_eq!(table.len(), 3);
+    check_bytes(&table);
+    let id = entry(2, Via::Ingress, 0, 1).id;
+    table.remove(Slot(5), &id);
+    assert_eq!(table.len(), 2);
+    check_bytes(&table);
+    table.remove(Slot(5), &id);
+    check_bytes(&table);
+}
+
 #[test]
 fn an_idempotency_key_is_remembered_longer_and_holds_nothing_else_up() {
     let mut table = DedupTable::default();
