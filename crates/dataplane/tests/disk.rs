@@ -408,3 +408,27 @@ fn what_was_asked_before_a_restart_is_asked_again_and_answered_once() {
     assert_eq!((answers.borrow().len(), c.http.len()), (2, 0));
     assert_eq!(c.report(0, KEY).timers, 0);
 }
+
+/// As of a node whose shards have all gone elsewhere. The driver checks the numbers.
+#[test]
+fn a_journal_whose_records_are_all_deleted_goes_on_with_the_next_number() {
+    let mut c = cluster(1);
+    request(&mut c, 0, 1);
+    c.pass(20);
+    let last = *c.disks[&0].records.keys().next_back().unwrap();
+    c.kill(0);
+    let plan = c.shard(KEY);
+    plan.view += 1;
+    plan.era = plan.view;
+    c.start(0, 2);
+    c.promote(KEY, 0);
+    c.shard(KEY).fenced = true;
+    c.disks.get_mut(&0).unwrap().records.clear();
+    c.start(0, 3);
+    c.publish();
+    c.pass(600);
+    request(&mut c, 0, 2);
+    c.pass(20);
+    assert_eq!(c.outcomes(2), [Outcome::Done]);
+    assert!(c.disks[&0].records.keys().all(|number| *number > last));
+}

@@ -7,7 +7,9 @@ use e3_model::{Formats, Nanos, NodeId, ShardId, ShardKey};
 use e3_wire::entry::Replicated;
 use e3_wire::journal::{Record, Step};
 
-/// The shard of node 0 is large, that of node 1 is not.
+const SHARDS: u16 = 3;
+
+/// The shard of node 0 is large, that of node 1 is not. Another one has its copies on both.
 struct Run {
     c: Cluster,
     sent: u64,
@@ -26,14 +28,15 @@ fn small() -> ShardKey {
 impl Run {
     /// Part of a snapshot of the large shard is at node 1, which has an older copy, or none.
     fn new(has_copy: bool) -> Run {
-        let manifest = manifest(2).replace("stateful: true", "stateful: true\n      shards: 2");
+        let manifest = manifest(2).replace("stateful: true", "stateful: true\n      shards: 3");
         let mut c = Cluster::new(&manifest, 2, |key| match key.shard.0 {
             0 if has_copy => vec![0, 1],
+            2 => vec![0, 1],
             shard => vec![shard.into()],
         });
         let (mut many, mut few) = (count_all(12), count_all(0));
         c.handler = Box::new(move |service, invocation, state| {
-            let handler = match invocation.slot.shard(2) {
+            let handler = match invocation.slot.shard(SHARDS) {
                 ShardId(0) => &mut many,
                 _ => &mut few,
             };
@@ -52,6 +55,7 @@ impl Run {
         c.narrow = Some((1, 4 << 10));
         c.restart(0);
         c.promote(large(), 0);
+        c.promote(shard(0, 2), 0);
         let plan = c.shard(large());
         plan.backups.clear();
         plan.joining = vec![NodeId(1)];
@@ -79,7 +83,7 @@ impl Run {
         for _ in 0..requests {
             self.sent += 1;
             let deadline = self.c.now + Nanos::from_secs(1);
-            let key = key_of(node as u16, 2);
+            let key = key_of(node as u16, SHARDS);
             self.c.request(node, self.sent, 0, &key, deadline);
             self.c.now += Nanos::from_millis(19);
             self.c.pass(1);

@@ -85,6 +85,28 @@ fn who_takes_over_gets_the_answer_that_its_predecessor_did_not() {
     assert_eq!(open(&c, 1), 0);
 }
 
+/// Whoever was asked before the deadline still has the answer.
+#[test]
+fn who_takes_over_just_after_the_deadline_asks_once_more() {
+    let mut c = cluster();
+    let deadline = after(&c, 2_000);
+    let answers = handle(&mut c, move |_| {
+        vec![ask("q", to("back"), deadline, b"ping")]
+    });
+    c.cut.insert((2, 0));
+    request(&mut c, 1);
+    c.pass(100);
+    assert_eq!(counted(&c, 2, shard(1, 0), b"ping"), 1);
+    c.kill(0);
+    c.pass(1_900);
+    assert_eq!(c.now, deadline);
+    c.promote(shard(0, 0), 1);
+    c.publish();
+    c.pass(1_000);
+    assert_eq!(*answers.borrow(), one("q", DONE, b"re ping"));
+    assert_eq!(counted(&c, 2, shard(1, 0), b"ping"), 1);
+}
+
 #[test]
 fn who_takes_over_long_after_the_deadline_does_not_know_the_outcome() {
     let mut c = cluster();

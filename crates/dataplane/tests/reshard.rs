@@ -1,11 +1,13 @@
 //! The number of shards of a service changes while it serves: nothing is lost, nothing is done twice.
 
-use crate::common::{APP, Cluster};
+use crate::common::{APP, Cluster, count_and_forward};
 use e3_model::plan::{NodeEvent, ShardPlan};
 use e3_model::reshard::{Resharded, Split};
 use e3_model::{Nanos, ServiceId, ShardId, ShardKey, Slot};
 use e3_wire::entry::Outcome;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 pub(crate) const SERVICE: ServiceId = ServiceId(1);
@@ -281,6 +283,49 @@ fn what_a_stateless_shard_has_not_sent_for_good_is_handled_again() {
             assert_eq!(c.outcomes(seq).first(), Some(&Outcome::Done));
             assert_eq!(c.count(0, back, 1, seq), 1, "request {seq}, {after} shards");
         }
+    }
+}
+
+/// What it has sent for good is not, though its sender still has it: what came before is open.
+#[test]
+fn what_a_stateless_shard_has_sent_for_good_is_not_handled_again() {
+    let manifest = STATELESS.replacen("stateful: true\n", "stateful: true\n      shards: 2\n", 1);
+    let mut c = Cluster::new(&manifest, 4, |key| match key.service {
+        SERVICE => vec![1],
+        _ => vec![if key.shard.0 == 0 { 0 } else { 2 }],
+    });
+    let runs = Rc::new(RefCell::new(Vec::new()));
+    let noted = runs.clone();
+    c.handler = Box::new(move |service, invocation, state| {
+        let is_front = service == SERVICE;
+        if is_front {
+            noted.borrow_mut().push(invocation.id.request.seq);
+        }
+        count_and_forward(u16::from(is_front), invocation, state)
+    });
+    // What goes to node 0 does not arrive. Both keys are of one shard of the stateless service.
+    let key_to = |back: u16| {
+        let keys = (0..=u16::MAX).map(|n| n.to_be_bytes().to_vec());
+        let mut keys = keys.filter(|key| Slot::of(key).shard(2) == ShardId(back));
+        keys.next().unwrap()
+    };
+    c.cut.insert((1, 0));
+    let deadline = c.now + Nanos::from_secs(30);
+    switch(&mut c, 1);
+    c.publish();
+    c.pass(50);
+    c.request(3, 1, 0, &key_to(0), deadline);
+    c.pass(20);
+    c.request(3, 2, 0, &key_to(1), deadline);
+    c.pass(20);
+    assert_eq!(*runs.borrow(), [1, 2]);
+    switch(&mut c, 4);
+    c.publish();
+    c.cut.clear();
+    c.pass(1_000);
+    assert_eq!(*runs.borrow(), [1, 2, 1]);
+    for seq in [1, 2] {
+        assert_eq!(c.outcomes(seq).first(), Some(&Outcome::Done));
     }
 }
 

@@ -1,0 +1,74 @@
+//! A client repeats a request with an idempotency key until long after its first deadline: the log says so,
+//! and every repeat is answered where it came from.
+
+use crate::common::manifests::PAIR;
+use crate::common::{Cluster, shard};
+use e3_model::{Nanos, RequestId};
+use e3_wire::client::Request;
+use e3_wire::entry::Outcome;
+
+const CLIENT: u64 = 5;
+const SEQ: u64 = 1;
+
+/// The first service is on node 0, the second on node 1. Clients use others.
+fn pair() -> Cluster {
+    Cluster::new(PAIR, 4, |key| vec![key.service.0.into()])
+}
+
+/// The client sends its request at a node, and gets so many answers by then.
+#[track_caller]
+fn send(c: &mut Cluster, node: u32, answers: usize) {
+    let deadline = c.now + Nanos::from_secs(20);
+    let request = Request {
+        id: RequestId {
+            client: CLIENT,
+            seq: SEQ,
+        },
+        oldest_seq: 0,
+        ..c.request_of(SEQ, 0, b"k", deadline)
+    };
+    c.send_request(node, request);
+    c.pass(50);
+    assert_eq!(c.outcomes(SEQ), vec![Outcome::Done; answers]);
+}
+
+/// Entries of both services.
+fn entries(c: &Cluster) -> [u64; 2] {
+    [0, 1].map(|service| c.report(service, shard(service as u16, 0)).op)
+}
+
+#[test]
+fn a_repeat_is_answered_where_it_came_from_and_remembered_anew() {
+    let mut c = pair();
+    send(&mut c, 2, 1);
+    assert_eq!(entries(&c), [1, 1]);
+    // It is remembered for long enough.
+    c.pass_coarsely(10);
+    send(&mut c, 3, 2);
+    assert_eq!(entries(&c), [1, 1]);
+    for (repeat, node) in [(1, 3), (2, 2), (3, 2), (4, 3)] {
+        c.pass_coarsely(160);
+        // The process that was asked first is gone.
+        c.start(2, 1 + repeat as u32);
+        c.publish();
+        c.pass(500);
+        send(&mut c, node, 2 + repeat);
+        assert_eq!(entries(&c), [1 + repeat as u64; 2], "repeat {repeat}");
+    }
+    for service in [0, 1] {
+        assert_eq!(c.count(service, shard(service as u16, 0), CLIENT, SEQ), 1);
+    }
+}
+
+#[test]
+fn a_client_that_numbers_its_requests_repeats_none_for_so_long() {
+    let mut c = pair();
+    let deadline = c.now + Nanos::from_secs(20);
+    c.request(2, SEQ, 0, b"k", deadline);
+    c.pass(50);
+    let deadline = deadline + Nanos::from_secs(5);
+    c.request(3, SEQ, 1, b"k", deadline);
+    c.pass(50);
+    assert_eq!(c.outcomes(SEQ), [Outcome::Done; 2]);
+    assert_eq!(entries(&c), [1, 1]);
+}
