@@ -100,6 +100,12 @@ fn failed_in_the_middle() -> Cluster {
     // Another process could handle the message, were this one deposed.
     c.replay_first(1, shard(1, 0), 8);
     assert_eq!(c.outcomes(8), [Outcome::Rejected]);
+    let (.., refused) = c.replies.last().unwrap();
+    let why = String::from_utf8_lossy(&refused.payload);
+    assert!(
+        why.ends_with("handle the request: replay it in 20 s"),
+        "{why}"
+    );
     assert_eq!(c.report(1, shard(1, 0)).dead_letters, 1);
     c.pass_coarsely(21);
     c

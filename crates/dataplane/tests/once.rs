@@ -160,6 +160,31 @@ fn a_request_is_answered_when_all_that_a_stateless_service_sent_is_durable() {
     assert_eq!(c.count(2, shard(1, 0), 1, 1), 1);
 }
 
+/// What another service beside the ingress has sent for good says nothing of what the first one has.
+#[test]
+fn a_later_stateless_service_does_not_answer_for_the_first() {
+    let relay =
+        "    - {name: relay, module: s.wasm, resources: {cpu: 0.1, memory: 64Mi}}\n  channels:\n";
+    let manifest = FORK.replace("  channels:\n", relay).replace(
+        "from: front, to: left",
+        "from: front, to: relay}\n    - {name: c, from: relay, to: left",
+    );
+    let mut c = Cluster::new(&manifest, 5, |key| match key.service.0 {
+        3 => vec![0],
+        service => vec![u32::from(service) + 1],
+    });
+    c.cut.insert((1, 3));
+    let deadline = soon(&c);
+    c.request(0, 1, 0, b"k", deadline);
+    c.pass(500);
+    assert_eq!(c.count(2, shard(1, 0), 1, 1), 1, "the left one answers");
+    assert_eq!(c.outcomes(1), [], "the right one has nothing yet");
+    c.cut.clear();
+    c.pass(1_000);
+    assert_eq!(c.outcomes(1), [Outcome::Done]);
+    assert_eq!(c.count(3, shard(2, 0), 1, 1), 1);
+}
+
 #[test]
 fn a_stateless_service_is_told_the_same_time_for_every_run() {
     let mut c = Cluster::new(FORK, 5, |key| vec![u32::from(key.service.0) + 1]);
