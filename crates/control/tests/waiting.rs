@@ -1,7 +1,7 @@
 //! Copies that no node has room for after a loss: what they wait for, that operators see it, and when they are
 //! placed.
 
-use crate::script::{self, KEY, Script};
+use crate::script::{self, Script};
 use e3_control::{Command, CommandError, Stays, Waiting};
 use e3_model::event::{Event, EventKind};
 use e3_model::plan::Role;
@@ -374,24 +374,25 @@ fn a_move_by_hand_does_not_exceed_a_power_cap() {
 fn a_move_within_a_server_over_its_cap_may_not_add_to_what_it_draws() {
     let mut s = Script::founded(Format::NEWEST);
     s.join_all(&script::NODES);
-    s.deploy().unwrap();
+    let needs = format!("{REPLICATED}, resources: {{cpu: 4, memory: 10Mi}}");
+    s.deploy_manifest(&app("state", &needs)).unwrap();
     s.fill();
     let server = |node: NodeId| format!("s{}", node.0 / 2 + 1);
     let moved = |s: &Script, to| Command::Migrate {
-        key: KEY,
-        from: s.shard(KEY).primary,
+        key: STATE,
+        from: s.shard(STATE).primary,
         to,
         cold: false,
     };
-    let host = NodeId(s.shard(KEY).primary.0 & !1);
+    let host = NodeId(s.shard(STATE).primary.0 & !1);
     let nic = NodeId(host.0 + 1);
-    if s.shard(KEY).primary != host {
+    if s.shard(STATE).primary != host {
         s.ok(moved(&s, host));
         s.settle();
     }
     let other = (0..6).map(NodeId).filter(|n| n.0 % 2 == 1);
     let mut other =
-        other.filter(|n| !s.shard(KEY).keeps(*n) && !s.shard(KEY).keeps(NodeId(n.0 - 1)));
+        other.filter(|n| !s.shard(STATE).keeps(*n) && !s.shard(STATE).keeps(NodeId(n.0 - 1)));
     let other = other.next().expect("three servers, two copies");
     for server in [server(host), server(other)] {
         s.ok(Command::SetPowerCap {
@@ -418,7 +419,7 @@ fn a_move_within_a_server_over_its_cap_may_not_add_to_what_it_draws() {
     );
     s.ok(moved(&s, nic));
     s.settle();
-    assert_eq!(s.shard(KEY).primary, nic);
+    assert_eq!(s.shard(STATE).primary, nic);
     assert!(is_refused(&s, host), "a host draws more");
     s.check();
 }
