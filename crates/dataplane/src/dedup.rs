@@ -279,10 +279,13 @@ impl DedupTable {
         within.into_iter().flatten().chain(rest)
     }
 
-    /// Divides what some shards remember among `count` others; `place` says which of them has a slot.
+    /// Divides what some shards remember among `count` others, whose time is `now`; `place` says which of them
+    /// has a slot. The time of one of the shards may have been earlier, so that it remembers more: that is
+    /// forgotten, as a copy that gets the table in pieces would forget it.
     pub(crate) fn reshard(
         from: Vec<DedupTable>,
         count: usize,
+        now: Timestamp,
         place: impl Fn(Slot) -> usize,
     ) -> Vec<DedupTable> {
         // Tree and heap are made whole: the shard stands still meanwhile.
@@ -297,10 +300,14 @@ impl DedupTable {
                 to[place(place_in_order.2)].1.push(Reverse(place_in_order));
             }
         }
-        let table = |(clients, order, bytes): (Vec<_>, Vec<_>, usize)| DedupTable {
-            clients: clients.into_iter().collect(),
-            order: order.into(),
-            bytes,
+        let table = |(clients, order, bytes): (Vec<_>, Vec<_>, usize)| {
+            let mut table = DedupTable {
+                clients: clients.into_iter().collect(),
+                order: order.into(),
+                bytes,
+            };
+            table.forget(now);
+            table
         };
         to.into_iter().map(table).collect()
     }

@@ -92,7 +92,7 @@ impl Log {
             timers.push(log.timers);
         }
         let states = State::reshard(states, count, |slot| place(Slot(slot)));
-        let tables = DedupTable::reshard(tables, count, place);
+        let tables = DedupTable::reshard(tables, count, now, place);
         let letters = DeadLetters::reshard(letters, count, place);
         let timers = TimerTable::reshard(timers, count, place);
         let first = Reign {

@@ -101,6 +101,26 @@ fn what_is_forgotten_frees_its_bytes() {
 }
 
 #[test]
+fn what_the_later_of_two_shards_would_have_forgotten_is_forgotten_when_they_are_merged() {
+    let late = DEDUP_GRACE.0 + 1_000;
+    let tables = [(5, 0), (6, late)].map(|(slot, now)| {
+        let mut table = DedupTable::default();
+        let mut entry = (*entry(1, Via::Edge(EdgeId(0)), now, 1)).clone();
+        entry.slot = Slot(slot);
+        table.insert(Rc::new(entry));
+        table
+    });
+    let merged = DedupTable::reshard(tables.into(), 1, Timestamp(late), |_| 0);
+    let id = entry(1, Via::Edge(EdgeId(0)), 0, 1).id;
+    assert!(matches!(merged[0].look_up(Slot(5), &id), Lookup::New));
+    assert!(matches!(
+        merged[0].look_up(Slot(6), &id),
+        Lookup::Handled(_)
+    ));
+    check_bytes(&merged[0]);
+}
+
+#[test]
 fn an_idempotency_key_is_remembered_longer_and_holds_nothing_else_up() {
     let mut table = DedupTable::default();
     let second = 1_000_000_000;
