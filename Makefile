@@ -57,7 +57,7 @@ aarch64:
 # on a cluster with a node of ARM, whose program QEMU runs
 test-aarch64: services aarch64
 	E3_AARCH64=$(abspath $(TARGET))/$(ARM)/release/e3 \
-	cargo test --workspace --features e3-nemesis/deliberate-faults,e3-cli/formats --test aarch64
+	cargo test --workspace --features e3-nemesis/deliberate-faults,e3-cli/formats --test all -- aarch64
 
 clean:
 	cargo clean

@@ -1,10 +1,8 @@
 //! Shards move while they serve between nodes of x86 and of 64-bit ARM, and back: `make test-aarch64`, which builds the
 //! program for ARM; QEMU's user mode runs it as one node of the cluster.
 
-mod common;
-
-use common::running::{backup, pid, primary, run_file};
-use common::{E3, ended};
+use crate::common::running::{backup, pid, primary, run_file};
+use crate::common::{E3, ended};
 use serde_json::Value;
 
 const ARM_NODE: &str = "s3-host";

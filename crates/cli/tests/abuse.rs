@@ -1,20 +1,16 @@
 //! A cluster that is treated badly, as a script: services that misbehave, random bytes at every port.
 //! Healthy applications must not notice.
 
-mod common;
-#[path = "common/garbage.rs"]
-mod garbage;
-
+use crate::common::garbage::{Garbage, REASONS};
+use crate::common::running::{CHAIN, all_handled, handled, run_file, start_load};
+use crate::common::{E3, PATIENCE};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use common::running::{CHAIN, all_handled, handled, run_file, start_load};
-use common::{E3, PATIENCE};
 use e3_client::{Call, Client, Completed, Duplicate, Event};
 use e3_model::api::{ClusterView, DeployRequest, EndpointsView, NodeView};
 use e3_model::{AppId, DropReason, Nanos};
 use e3_random::Random;
 use e3_wire::entry::{Outcome, Reply};
-use garbage::{Garbage, REASONS};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;

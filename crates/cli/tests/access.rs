@@ -1,8 +1,6 @@
 //! Tokens, secrets and the audit log on real processes.
 
-mod common;
-
-use common::{E3, ended};
+use crate::common::{E3, ended};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

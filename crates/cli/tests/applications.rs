@@ -3,10 +3,8 @@
 //! every service keeps must be what the ledger says, and the results be right. Loads can be repeated.
 //! Where all holders of a shard are killed at once, the verdict is "failed".
 
-mod common;
-
-use common::running::{handled, kill, primaries, primary};
-use common::{E3, ended};
+use crate::common::running::{handled, kill, primaries, primary};
+use crate::common::{E3, ended};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -301,7 +299,7 @@ fn state_that_is_lost_is_never_proved() {
     // The one that dies last must not copy the state to a third meanwhile.
     for signal in [Signal::STOP, Signal::KILL] {
         for node in &nodes {
-            common::running::signal(&e3, node, signal);
+            crate::common::running::signal(&e3, node, signal);
         }
     }
     let ended = ended(load.wait_with_output().unwrap());

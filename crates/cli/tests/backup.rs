@@ -1,12 +1,8 @@
 //! Backups of real applications: taken under load, restored, and refused if they are damaged.
 
-mod common;
-#[path = "common/http.rs"]
-mod http;
-
-use common::running::{CHAIN, all_handled, handled, kill, primary, signal, start_load};
-use common::{E3, Ended};
-use http::Http;
+use crate::common::http::Http;
+use crate::common::running::{CHAIN, all_handled, handled, kill, primary, signal, start_load};
+use crate::common::{E3, Ended};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::PathBuf;

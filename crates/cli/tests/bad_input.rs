@@ -1,9 +1,7 @@
 //! Bad manifests, topologies and arguments: one line with file, line, field, value and bound, exit
 //! code 2, without a cluster.
 
-mod common;
-
-use common::E3;
+use crate::common::E3;
 
 const GOOD: &str = "\
 apiVersion: e3.dev/v1alpha1
@@ -394,7 +392,7 @@ fn a_document_that_explodes_is_refused() {
             command
                 .args(arguments)
                 .env("E3_DIR", e3.dir.path().join("state"));
-            let ended = common::ended(command.output().unwrap());
+            let ended = crate::common::ended(command.output().unwrap());
             assert_eq!(ended.code, 2, "{arguments:?}: {ended:?}");
             assert!(ended.err.contains(words), "{arguments:?}: {ended:?}");
         }
@@ -428,7 +426,7 @@ fn a_byte_order_mark_is_accepted() {
     assert!(e3.good(&place).contains("echo/0"));
     let line = "{\"text\": \"12345678v\"}\n";
     let lines = e3.file("lines.jsonl", &format!("\u{feff}{line}"));
-    if common::are_services_built() {
+    if crate::common::are_services_built() {
         let echo = ["run", "echo", "--input", &lines];
         assert!(e3.good(&echo).contains("12345678v"));
     }

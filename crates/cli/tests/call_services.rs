@@ -1,13 +1,9 @@
 //! Calls on real processes: a handler hears what was answered before, also when the node that serves the
 //! called service is killed under traffic.
 
-mod common;
-#[path = "common/http.rs"]
-mod http;
-
-use common::E3;
-use common::running::{kill, primary};
-use http::{Answer, Http};
+use crate::common::E3;
+use crate::common::http::{Answer, Http};
+use crate::common::running::{kill, primary};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -57,7 +53,10 @@ fn request(http: &Http, app_key: &str, name: &str, payload: &[u8]) -> Answer {
                 _ => {}
             }
         }
-        assert!(start.elapsed() < common::PATIENCE, "{name}: no answer");
+        assert!(
+            start.elapsed() < crate::common::PATIENCE,
+            "{name}: no answer"
+        );
     }
 }
 

@@ -2,10 +2,8 @@
 //! histories of a key-value store are linearizable, says Porcupine; what was paused goes on, also after
 //! Ctrl-C.
 
-mod common;
-
-use common::running::{pid, run_file};
-use common::{E3, ended};
+use crate::common::running::{pid, run_file};
+use crate::common::{E3, ended};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};

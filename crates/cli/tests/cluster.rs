@@ -1,10 +1,10 @@
 //! A cluster from `up` to `down`, as a script: deploy, load, kill a node, kill the controller, move
 //! an instance, kill the supervisor.
 
-mod common;
-
-use common::running::{CHAIN, all_handled, handled, kill, pid, primary, run_file, start_load};
-use common::{E3, services};
+use crate::common::running::{
+    CHAIN, all_handled, handled, kill, pid, primary, run_file, start_load,
+};
+use crate::common::{E3, services};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 

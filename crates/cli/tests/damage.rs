@@ -2,14 +2,11 @@
 //! goes through relays, and every node gets damaged copies of what other nodes could say to it on
 //! its own channels, while a load runs. The ledger stays right and every channel goes on.
 
-mod common;
-#[path = "common/relay.rs"]
-mod relay;
-
-use common::running::{
+use crate::common::relay::{Relays, flip_bits};
+use crate::common::running::{
     CHAIN, all_handled, handled, heartbeat, heartbeat_key, run_file, start_load,
 };
-use common::{E3, PATIENCE};
+use crate::common::{E3, PATIENCE};
 use e3_client::{Call, Client, Completed, Duplicate, Event};
 use e3_model::api::{ClusterView, EndpointsView, NodeView};
 use e3_model::{
@@ -21,7 +18,6 @@ use e3_wire::datagram::{Header, Kind, seal};
 use e3_wire::entry::{Outcome, Replicated, Reply};
 use e3_wire::frame::{Ack, Ends, Frame, Link};
 use e3_wire::message::Message;
-use relay::{Relays, flip_bits};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};

@@ -1,9 +1,7 @@
 //! The demonstration of a day: the placement follows the load, needs less energy than a fixed one by the
 //! model, and loses nothing.
 
-mod common;
-
-use common::E3;
+use crate::common::E3;
 
 #[test]
 fn the_demonstration_of_a_day_saves_energy_and_loses_nothing() {

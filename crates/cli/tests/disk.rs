@@ -1,9 +1,7 @@
 //! `durability: disk` on real processes: a power cut of everything, and a stop and start, keep all state.
 
-mod common;
-
-use common::running::kill;
-use common::{E3, Ended, ended};
+use crate::common::running::kill;
+use crate::common::{E3, Ended, ended};
 use serde_json::Value;
 
 const NODES: [&str; 6] = [
@@ -115,7 +113,7 @@ fn a_damaged_journal_is_named_and_moved_away_and_other_nodes_have_the_state() {
     e3.up();
     deploy_on_disk(&e3);
     load_for_3_s(&e3);
-    let node = common::running::primary(&e3, "kvs/kvs/0");
+    let node = crate::common::running::primary(&e3, "kvs/kvs/0");
     e3.good(&["down"]);
     let dir = e3
         .dir

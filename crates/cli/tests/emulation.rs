@@ -1,8 +1,6 @@
 //! What an emulated node promises, measured on real processes: service time, link latency, memory.
 
-mod common;
-
-use common::E3;
+use crate::common::E3;
 use serde_json::{Value, json};
 use std::time::Duration;
 

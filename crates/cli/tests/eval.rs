@@ -1,8 +1,6 @@
 //! `e3 eval` as its users run it. The report is looked at in a browser by checks/test_report.py.
 
-mod common;
-
-use common::E3;
+use crate::common::E3;
 
 /// Measured times differ from run to run.
 const MEASURED: &str = "scale";

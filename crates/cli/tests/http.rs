@@ -1,12 +1,8 @@
 //! Applications as a user's program sees them: HTTP to the nodes of a real cluster.
 
-mod common;
-#[path = "common/http.rs"]
-mod http;
-
-use common::running::{CHAIN, kill, primary};
-use common::{E3, PATIENCE};
-use http::Http;
+use crate::common::http::Http;
+use crate::common::running::{CHAIN, kill, primary};
+use crate::common::{E3, PATIENCE};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

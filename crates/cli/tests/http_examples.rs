@@ -1,11 +1,7 @@
 //! The examples of requests over HTTP, executed as the documentation shows them.
 
-mod common;
-#[path = "common/http.rs"]
-mod http;
-
-use common::E3;
-use http::Http;
+use crate::common::E3;
+use crate::common::http::Http;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
@@ -29,7 +25,7 @@ fn the_documented_examples_work() {
     e3.deploy_shipped("rta-ptc");
     let http = Http::new(&e3);
     let run = |command: &mut Command| match command.output() {
-        Ok(output) => Some(common::ended(output)),
+        Ok(output) => Some(crate::common::ended(output)),
         Err(e) => {
             println!("SKIPPED in part: {:?}: {e}", command.get_program());
             None

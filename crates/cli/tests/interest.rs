@@ -1,12 +1,8 @@
 //! Nodes that host nothing of an application serve it, and the others also while the controller is down.
 
-mod common;
-#[path = "common/http.rs"]
-mod http;
-
-use common::E3;
-use common::running::signal;
-use http::Http;
+use crate::common::E3;
+use crate::common::http::Http;
+use crate::common::running::signal;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 

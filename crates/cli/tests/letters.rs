@@ -1,8 +1,6 @@
 //! The life of a dead letter: kept, listed, replayed while its cause remains, replayed once it is gone.
 
-mod common;
-
-use common::E3;
+use crate::common::E3;
 
 const APP: &str = "\
 apiVersion: e3.dev/v1alpha1

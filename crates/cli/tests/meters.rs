@@ -1,10 +1,8 @@
 //! Energy meters, from the kernel's files to what the program shows. A directory imitates `/sys` of a
 //! machine with one processor package.
 
-mod common;
-
-use common::running::{CHAIN, start_load};
-use common::{E3, Ended, ended};
+use crate::common::running::{CHAIN, start_load};
+use crate::common::{E3, Ended, ended};
 use serde_json::Value;
 use std::path::PathBuf;
 

@@ -1,9 +1,7 @@
 //! Nodes join and leave a running cluster, with real processes.
 
-mod common;
-
-use common::running::{run_file, signal};
-use common::{E3, ended};
+use crate::common::running::{run_file, signal};
+use crate::common::{E3, ended};
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -1,9 +1,7 @@
 //! An operator takes nodes out of service and scales services under load.
 
-mod common;
-
-use common::E3;
-use common::running::{CHAIN, all_handled, primary, signal, start_load};
+use crate::common::E3;
+use crate::common::running::{CHAIN, all_handled, primary, signal, start_load};
 use rustix::process::Signal;
 use serde_json::Value;
 

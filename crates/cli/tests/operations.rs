@@ -1,10 +1,8 @@
 //! What may go wrong around a running cluster: logs that cannot be written, a state directory that
 //! is gone, starts that fail, state that is lost.
 
-mod common;
-
-use common::running::{CHAIN, handled, kill, run_file, signal};
-use common::{E3, Ended, are_services_built, ended};
+use crate::common::running::{CHAIN, handled, kill, run_file, signal};
+use crate::common::{E3, Ended, are_services_built, ended};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::ffi::OsStr;

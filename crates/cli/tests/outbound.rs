@@ -1,13 +1,9 @@
 //! Outbound requests on real processes: a service that is reached by them alone, and another application,
 //! handle each once, though their nodes are killed.
 
-mod common;
-#[path = "common/http.rs"]
-mod http;
-
-use common::E3;
-use common::running::{kill, primary};
-use http::Http;
+use crate::common::E3;
+use crate::common::http::Http;
+use crate::common::running::{kill, primary};
 
 const ROUNDS: usize = 40;
 

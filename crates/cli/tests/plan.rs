@@ -1,8 +1,6 @@
 //! `e3 plan` as its users run it.
 
-mod common;
-
-use common::E3;
+use crate::common::E3;
 
 const QUICK: [&str; 2] = ["--requests", "1000"];
 

@@ -1,10 +1,8 @@
 //! What lacks is named within two seconds, and counts never fall: real processes, stopped, cut off,
 //! moved and killed.
 
-mod common;
-
-use common::E3;
-use common::running::{
+use crate::common::E3;
+use crate::common::running::{
     CHAIN, all_handled, backup, heartbeat, heartbeat_key, kill, pid, primary, run_file, start_load,
 };
 use e3_model::api::{AppView, ClusterView, NodeView};

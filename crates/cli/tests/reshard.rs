@@ -1,9 +1,7 @@
 //! The number of shards changes under load, on real processes, and the state with it.
 
-mod common;
-
-use common::running::kill;
-use common::{E3, Ended, ended};
+use crate::common::running::kill;
+use crate::common::{E3, Ended, ended};
 use serde_json::Value;
 
 fn shards(e3: &E3) -> u64 {

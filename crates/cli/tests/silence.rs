@@ -1,9 +1,7 @@
 //! Silence on real processes: pauses of the controller and of nodes. Nobody who lives loses state.
 
-mod common;
-
-use common::E3;
-use common::running::{CHAIN, all_handled, handled, kill, signal, start_load};
+use crate::common::E3;
+use crate::common::running::{CHAIN, all_handled, handled, kill, signal, start_load};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::time::Duration;

@@ -1,8 +1,6 @@
 //! `e3 sim` as its users run it.
 
-mod common;
-
-use common::E3;
+use crate::common::E3;
 
 const SHORT: [&str; 4] = ["--load", "20000", "--duration", "200ms"];
 

@@ -1,10 +1,8 @@
 //! Host starvation on real processes: the traffic of a host passes its SmartNIC, and waits behind a
 //! service that occupies the SmartNIC's cores. And what becomes of that traffic when the relay ends.
 
-mod common;
-
-use common::E3;
-use common::running::{handled, kill, primary, run_file, signal};
+use crate::common::E3;
+use crate::common::running::{handled, kill, primary, run_file, signal};
 use e3_client::{Call, Client, Event};
 use e3_model::Nanos;
 use e3_model::api::EndpointsView;

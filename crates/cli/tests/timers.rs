@@ -1,15 +1,11 @@
 //! Timers on real processes: each fires once, also if the node that is to fire it is killed, if all nodes
 //! are stopped when it is due, and if its service is updated meanwhile.
 
-mod common;
-#[path = "common/http.rs"]
-mod http;
-
-use common::E3;
-use common::running::{kill, primary};
+use crate::common::E3;
+use crate::common::http::Http;
+use crate::common::running::{kill, primary};
 use e3_clock::Clock;
 use e3_model::Timestamp;
-use http::Http;
 use serde_json::Value;
 
 const BYTES: [(&str, &str); 1] = [("content-type", "application/octet-stream")];

@@ -1,13 +1,9 @@
 //! Topics on real processes: two subscribers, one of another application, get each publication once and
 //! in order, though a node is killed.
 
-mod common;
-#[path = "common/http.rs"]
-mod http;
-
-use common::E3;
-use common::running::{kill, primary};
-use http::Http;
+use crate::common::E3;
+use crate::common::http::Http;
+use crate::common::running::{kill, primary};
 use serde_json::json;
 
 const KEYS: usize = 4;

@@ -1,10 +1,8 @@
 //! Traffic from files: a faulty one is refused before anything is sent, and a good one arrives
 //! whole, once, at its pace.
 
-mod common;
-
-use common::E3;
-use common::running::handled;
+use crate::common::E3;
+use crate::common::running::handled;
 use e3_packet::PacketBuilder;
 use std::net::Ipv4Addr;
 

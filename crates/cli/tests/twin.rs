@@ -1,8 +1,6 @@
 //! `e3 twin` as its users run it. The figures are those of a busy machine, so only form and direction are checked.
 
-mod common;
-
-use common::E3;
+use crate::common::E3;
 
 #[test]
 fn a_twin_compares_five_loads_with_profiles_of_services_alone() {

@@ -1,9 +1,7 @@
 //! An application changes while it serves: its assets, its code; and what may not change.
 
-mod common;
-
-use common::E3;
-use common::running::{CHAIN, all_handled, kill, primary, start_load};
+use crate::common::E3;
+use crate::common::running::{CHAIN, all_handled, kill, primary, start_load};
 use serde_json::Value;
 use std::collections::BTreeSet;
 

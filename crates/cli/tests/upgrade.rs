@@ -2,9 +2,7 @@
 //! return. One build stands for both releases: `E3_FORMATS` says which formats it has
 //! (`cargo test -p e3-cli --features formats --test upgrade`).
 
-mod common;
-
-use common::{E3, ended};
+use crate::common::{E3, ended};
 use serde_json::Value;
 
 /// The program with these formats.

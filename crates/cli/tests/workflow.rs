@@ -1,13 +1,9 @@
 //! The workflow of docs/workflows.md on real processes: a node is killed at each step, and each order
 //! ends completed or compensated, with stock and payments that agree.
 
-mod common;
-#[path = "common/http.rs"]
-mod http;
-
-use common::running::{kill, primary};
-use common::{E3, PATIENCE};
-use http::Http;
+use crate::common::http::Http;
+use crate::common::running::{kill, primary};
+use crate::common::{E3, PATIENCE};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

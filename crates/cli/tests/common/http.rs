@@ -1,7 +1,5 @@
 //! A program of a user: requests to applications over HTTP.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-
 use super::E3;
 use serde_json::Value;
 use std::io::{Read as _, Write as _};

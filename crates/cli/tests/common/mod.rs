@@ -1,7 +1,8 @@
 //! Runs the program in a directory of its own, as a user would.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-
+pub mod garbage;
+pub mod http;
+pub mod relay;
 pub mod running;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,42 @@
+//! All integration tests of the program in one program: two of them run at a time, since most of them wait.
+
+mod aarch64;
+mod abuse;
+mod access;
+mod applications;
+mod backup;
+mod bad_input;
+mod call_services;
+mod chaos;
+mod cluster;
+mod common;
+mod damage;
+mod day;
+mod disk;
+mod emulation;
+mod eval;
+mod first_service;
+mod http;
+mod http_examples;
+mod independent;
+mod interest;
+mod letters;
+mod meters;
+mod nodes;
+mod operate;
+mod operations;
+mod outbound;
+mod plan;
+mod readiness;
+mod reshard;
+mod silence;
+mod sim;
+mod starvation;
+mod timers;
+mod topics;
+mod traffic;
+mod twin;
+mod update;
+#[cfg(feature = "formats")]
+mod upgrade;
+mod workflow;
