@@ -111,6 +111,7 @@ impl E3 {
     }
 
     /// Runs another program, with this one's surroundings, to its end.
+    #[cfg(feature = "formats")]
     pub fn run_as(&self, program: &str, arguments: &[&str]) -> Ended {
         let of_this = self.command(arguments);
         let mut command = Command::new(program);
