@@ -295,6 +295,15 @@ fn every_kind_of_choice_is_logged() {
     s.check();
 }
 
+/// The first service gets three copies of each shard.
+fn three_replicas() -> Command {
+    Command::Scale {
+        app: AppId(1),
+        service: ServiceId(0),
+        replicas: 3,
+    }
+}
+
 /// The queue of a node that is overloaded, whatever its cores.
 const LONG: u32 = 100_000;
 
@@ -304,11 +313,7 @@ fn nothing_new_goes_where_requests_wait_if_it_can_go_elsewhere() {
     s.join_all(&NODES);
     s.deploy().unwrap();
     s.fill();
-    let more = Command::Scale {
-        app: AppId(1),
-        service: ServiceId(0),
-        replicas: 3,
-    };
+    let more = three_replicas();
     let app = application("another");
     let asked = |waiting: &[NodeId]| {
         let mut control = s.control.clone();
@@ -357,11 +362,7 @@ fn where_requests_wait_counts_from_the_format_whose_logs_have_choices() {
         s.join_all(&NODES);
         s.deploy().unwrap();
         s.fill();
-        let more = Command::Scale {
-            app: AppId(1),
-            service: ServiceId(0),
-            replicas: 3,
-        };
+        let more = three_replicas();
         let copy = choices_of(&s.control, &more)[0].to;
         // A node that is not there has nothing to count.
         let waiting = [(copy, LONG), (NodeId(77), LONG)];
@@ -400,11 +401,7 @@ fn the_same_question_is_numbered() {
     s.deploy_manifest(&APP.replacen("replicas: 2", "replicas: 1", 1))
         .unwrap();
     s.fill();
-    let scale = Command::Scale {
-        app: AppId(1),
-        service: ServiceId(0),
-        replicas: 3,
-    };
+    let scale = three_replicas();
     let copies = choices_of(&s.control, &scale);
     let numbers: Vec<u32> = copies.iter().map(|c| c.nth).collect();
     assert_eq!(numbers, [0, 1]);

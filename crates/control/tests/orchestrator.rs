@@ -359,7 +359,7 @@ fn without_a_destination_the_event_says_what_is_missing_and_is_not_repeated_each
     let again = count(&c);
     assert!((4..=8).contains(&again), "{again} events in ten minutes");
     assert!(c.moved.is_empty());
-    // After a long calm it is told as often as at first.
+    // After an hour without overload, events come as often as at first.
     c.nodes.insert(NIC, e3_control::NodeLoad::default());
     c.run(3_600);
     assert_eq!(count(&c), again);

@@ -28,7 +28,8 @@ fn small() -> ShardKey {
 impl Run {
     /// Part of a snapshot of the large shard is at node 1, which has an older copy, or none.
     fn new(has_copy: bool) -> Run {
-        let manifest = manifest(2).replace("stateful: true", "stateful: true\n      shards: 3");
+        let shards = format!("stateful: true\n      shards: {SHARDS}");
+        let manifest = manifest(2).replace("stateful: true", &shards);
         let mut c = Cluster::new(&manifest, 2, |key| match key.shard.0 {
             0 if has_copy => vec![0, 1],
             2 => vec![0, 1],

@@ -304,19 +304,14 @@ fn what_a_stateless_shard_has_sent_for_good_is_not_handled_again() {
         count_and_forward(u16::from(is_front), invocation, state)
     });
     // What goes to node 0 does not arrive. Both keys are of one shard of the stateless service.
-    let key_to = |back: u16| {
-        let keys = (0..=u16::MAX).map(|n| n.to_be_bytes().to_vec());
-        let mut keys = keys.filter(|key| Slot::of(key).shard(2) == ShardId(back));
-        keys.next().unwrap()
-    };
     c.cut.insert((1, 0));
     let deadline = c.now + Nanos::from_secs(30);
     switch(&mut c, 1);
     c.publish();
     c.pass(50);
-    c.request(3, 1, 0, &key_to(0), deadline);
+    c.request(3, 1, 0, &crate::common::key_of(0, 2), deadline);
     c.pass(20);
-    c.request(3, 2, 0, &key_to(1), deadline);
+    c.request(3, 2, 0, &crate::common::key_of(1, 2), deadline);
     c.pass(20);
     assert_eq!(*runs.borrow(), [1, 2]);
     switch(&mut c, 4);
