@@ -78,6 +78,10 @@ impl Run<'_> {
     /// Deploys an application with the state of the last backup, unless that was done.
     fn restore(&mut self, app: usize) {
         let now = self.cluster.now;
+        // By an older log the application would get an identity that another one has.
+        if !self.controller.can_decide(now) {
+            return;
+        }
         let taken = self.backups.taken.get(&app);
         let Some((taken, false)) = taken.map(|(taken, is_done)| (taken.clone(), *is_done)) else {
             return;
