@@ -3,7 +3,7 @@
 use crate::script::{KEY, Script};
 use e3_control::{Applied, Command, CommandError};
 use e3_model::plan::{NodeEvent, ShardPlan};
-use e3_model::{AppId, NodeId, ServiceId, ShardKey};
+use e3_model::{AppId, Format, NodeId, ServiceId, ShardKey};
 use std::collections::BTreeSet;
 
 /// The service with two shards.
@@ -227,6 +227,40 @@ fn shards_come_together_where_no_copy_has_another_server_to_go_to() {
     assert_eq!(merged.len(), 1);
     assert_eq!(places(&merged[0]), places(&first));
     assert_eq!(s.state_lost(), 0);
+    s.check();
+}
+
+#[test]
+fn shards_that_no_node_has_memory_for_together_are_not_merged() {
+    let server = |n: u32| {
+        format!(
+            "        - name: s{n}\n          system: Type1-SmartNIC\n          nodes: [{{name: h{n}, kind: host, cores: 4, memory: 256Mi}}]\n"
+        )
+    };
+    let topology = format!(
+        "apiVersion: e3.dev/v1alpha1\nkind: Topology\nmetadata: {{name: t}}\nspec:\n  racks:\n    - name: r\n      servers:\n{}{}",
+        server(1),
+        server(2)
+    );
+    let mut s = Script::of(&topology, Format::NEWEST);
+    s.join_all(&["h1", "h2"]);
+    s.deploy_manifest(
+        "apiVersion: e3.dev/v1alpha1\nkind: Application\nmetadata: {name: big}\nspec:\n  objective: {latency: 5ms}\n  ingress: big\n  services:\n    - {name: big, module: m, stateful: true, durability: memory, replicas: 1, shards: 2, resources: {cpu: 0.5, memory: 200Mi}}\n",
+    )
+    .unwrap();
+    s.fill_all();
+    let before = s.shards();
+    assert_ne!(before[0].primary, before[1].primary);
+    let error = s.apply(Command::Reshard {
+        app: AppId(1),
+        service: ServiceId(0),
+        shards: 1,
+    });
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "big/big/0 and big/big/1 cannot be merged: they are on different nodes (h1, and h2, primary first), and no copy of big/big/1 can move to those of big/big/0; make room there, or move replicas with e3 migrate"
+    );
+    assert_eq!(s.shards(), before);
     s.check();
 }
 
