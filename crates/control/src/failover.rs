@@ -166,14 +166,6 @@ impl Control {
         })
     }
 
-    /// The member whose process has ended by this hello of another process of its node, with its
-    /// incarnation.
-    pub(crate) fn ended_by(&self, hello: &NodeHello) -> Option<(NodeId, u32)> {
-        let node = self.index().cluster.named(&hello.name)?;
-        let member = self.members.get(&node)?;
-        (member.process != hello.process).then_some((node, member.incarnation))
-    }
-
     /// The end of a node's present process, if another one is refused for its damaged journal. The shards
     /// that it names wait for the node from then on, so that an operator can give them up: nobody else may
     /// be heard who could say that the node is silent.

@@ -101,8 +101,8 @@ pub struct Membership {
     now: Moment,
     /// All members were silent at the last turn: it may be the controller that is cut off.
     deaf: bool,
-    /// Members whose processes have ended, by the word of their successor or of whoever started them.
-    ended: BTreeMap<NodeId, u32>,
+    /// Members that cannot say what they have seen: their processes have ended, or ask to join.
+    excused: BTreeMap<NodeId, u32>,
     /// By node.
     nodes: Vec<Entry>,
     numbers: Shards,
@@ -129,7 +129,7 @@ impl Membership {
             started: now,
             now,
             deaf: false,
-            ended: BTreeMap::new(),
+            excused: BTreeMap::new(),
             nodes: Vec::new(),
             shards: vec![Shard::default(); numbers.numbers().len()],
             numbers,
@@ -212,13 +212,15 @@ impl Membership {
 
     /// A member's process has ended, and cannot say any more what it has seen.
     pub fn on_end(&mut self, node: NodeId, incarnation: u32) {
-        self.ended.insert(node, incarnation);
+        self.excused.insert(node, incarnation);
     }
 
-    /// A process asks to join: if it is another one of a member's node, the member's has ended.
+    /// A process asks to join. If it is another one of a member's node, the member's has ended; if it is the
+    /// member's, it has not been told that it joined, and so has applied no plan.
     pub fn on_hello(&mut self, hello: &NodeHello, control: &Control) {
-        if let Some((node, incarnation)) = control.ended_by(hello) {
-            self.on_end(node, incarnation);
+        let node = control.index().cluster.named(&hello.name);
+        if let Some((node, member)) = node.and_then(|n| Some((n, control.members.get(&n)?))) {
+            self.excused.insert(node, member.incarnation);
         }
     }
 
@@ -299,9 +301,9 @@ impl Membership {
         heard.filter(|h| h.1 == incarnation).map(|h| h.0.at)
     }
 
-    /// Whether every member has been heard since the start or has ended, or has had the time for it while
-    /// this process listened; more time if none has been heard. Before that nothing should be decided:
-    /// nodes may have seen decisions that the log lacks.
+    /// Whether every member has been heard since the start or cannot say what it has seen, or has had the
+    /// time for it while this process listened; more time if none has been heard. Before that nothing
+    /// should be decided: nodes may have seen decisions that the log lacks.
     pub fn is_settled(&self, now: Timestamp, control: &Control) -> bool {
         let is_listening = now.since(self.now.at) <= TURN_GAP_MAX;
         let had_gap = self.listening != self.started;
@@ -315,12 +317,11 @@ impl Membership {
         let mut up = control.members.iter().filter(|(_, m)| m.up);
         let is_heard =
             |(node, member): &(&NodeId, &Member)| self.heard(**node, member.incarnation).is_some();
-        // A process that has ended is waited for no more, but it does not say what it has seen.
-        let has_ended = |(node, member): &(&NodeId, &Member)| {
-            self.ended.get(*node) == Some(&member.incarnation)
+        let is_excused = |(node, member): &(&NodeId, &Member)| {
+            self.excused.get(*node) == Some(&member.incarnation)
         };
         up.clone()
-            .all(|member| is_heard(&member) || has_ended(&member))
+            .all(|member| is_heard(&member) || is_excused(&member))
             || (had_time && up.any(|member| is_heard(&member)))
     }
 

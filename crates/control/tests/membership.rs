@@ -82,20 +82,24 @@ fn a_start_is_settled_when_all_are_heard_or_had_the_time() {
     l.membership.on_end(B, 1);
     assert!(l.is_settled(begin));
 
-    // So has one when another process of its node asks to join.
-    let mut l = Listener::new();
-    for (name, process, settles) in [
-        ("s1-host", 100, false),
-        ("s1-nic0", 300, false),
-        ("s1-host", 301, true),
-    ] {
-        let hello = NodeHello {
-            name: name.into(),
-            process,
-            ..NodeHello::default()
-        };
-        l.membership.on_hello(&hello, &l.script.control);
-        assert_eq!(l.is_settled(begin), settles, "process {process}");
+    // Nor can one that asks whether it has joined, or has ended since another process of its node asks.
+    let own = |l: &Listener, node: NodeId| l.script.control.members[&node].process;
+    for (a, b) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let mut l = Listener::new();
+        let (a, b) = (own(&l, A) + a, own(&l, B) + b);
+        for (name, process, settles) in [
+            ("s9-host", 300, false),
+            ("s1-host", a, false),
+            ("s1-nic0", b, true),
+        ] {
+            let hello = NodeHello {
+                name: name.into(),
+                process,
+                ..NodeHello::default()
+            };
+            l.membership.on_hello(&hello, &l.script.control);
+            assert_eq!(l.is_settled(begin), settles, "process {process} of {name}");
+        }
     }
 
     // The other one may have seen more.

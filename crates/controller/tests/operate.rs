@@ -64,6 +64,27 @@ impl Cluster {
     }
 }
 
+/// The controller made a process a member and ended before it could say so, and with it all other nodes.
+#[test]
+fn a_process_that_was_not_told_that_it_joined_keeps_nobody_waiting() {
+    let tmp = tempfile::tempdir().unwrap();
+    let c = Controller::start(tmp.path(), free_port());
+    let nodes = NODES.map(|n| c.join(n, 1));
+    let address = c.address;
+    drop(c);
+    let c = Controller::start(tmp.path(), address);
+    std::thread::scope(|s| {
+        for (name, before) in NODES.iter().zip(&nodes) {
+            let (c, is_told) = (&c, before.node != nodes[0].node);
+            s.spawn(move || {
+                // A new process says that the one before has ended.
+                let welcome = c.join(name, if is_told { 2 } else { 1 });
+                assert_eq!(welcome.incarnation, before.incarnation + u32::from(is_told));
+            });
+        }
+    });
+}
+
 #[test]
 fn a_drained_node_says_what_is_left_and_stays_drained() {
     let tmp = tempfile::tempdir().unwrap();

@@ -47,9 +47,13 @@ pub fn are_services_built() -> bool {
 
 impl Drop for E3 {
     fn drop(&mut self) {
-        if self.dir.path().join("state/run").exists() {
-            self.run(&["down"]);
+        if !self.dir.path().join("state/run").exists() {
+            return;
         }
+        if std::thread::panicking() {
+            println!("{}", self.run(&["logs", "--lines", "60"]).out);
+        }
+        self.run(&["down"]);
     }
 }
 
