@@ -1,6 +1,7 @@
 //! Timeouts, periods and other bounds of the program.
 
 use e3_model::timing::HEARTBEAT_TIMEOUT;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Default port of the controller: HTTP over TCP, heartbeats over UDP.
@@ -16,7 +17,9 @@ pub const DEPLOY_TIMEOUT: Duration = Duration::from_secs(180);
 pub const REPORTS_SETTLE_TRIES: u32 = 4;
 /// Time between two of these reads; nodes report once a second.
 pub const REPORTS_SETTLE: Duration = Duration::from_millis(1_300);
-/// How often a port is tried that is to be free for TCP and UDP.
+/// Ports of which one is chosen for a controller. Linux and macOS give later ones to outgoing connections.
+pub const PORTS_CHOSEN: Range<u16> = 20_000..32_768;
+/// How many of them are tried.
 pub const FREE_PORT_TRIES: u32 = 16;
 /// Time that a process gets to exit after SIGTERM, before SIGKILL.
 pub const DOWN_GRACE: Duration = Duration::from_secs(4);

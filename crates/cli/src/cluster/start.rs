@@ -7,11 +7,13 @@ use crate::cluster::state_dir::{PARTS, RunningCluster, SUPERVISOR, StateDir};
 use crate::cluster::stop::{kill_left, stop_supervisor};
 use crate::cluster::supervisor::Supervisor;
 use crate::documents::builtin::{self, TOPOLOGY_DEFAULT};
-use crate::limits::{FREE_PORT_TRIES, NODES_HERE_MAX, POLL_INTERVAL, UP_TIMEOUT};
+use crate::limits::{FREE_PORT_TRIES, NODES_HERE_MAX, POLL_INTERVAL, PORTS_CHOSEN, UP_TIMEOUT};
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
 use e3_model::Topology;
-use std::net::{TcpListener, UdpSocket};
+use e3_random::Random;
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -200,35 +202,50 @@ fn check_processes(topology: &Topology) -> Result<(), Failure> {
     Err(Failure::new(Exit::Input, message).hint(hint))
 }
 
-/// Checks that a port of 127.0.0.1 is free for TCP and UDP; 0 finds one.
+/// Checks that a port of 127.0.0.1 is free for TCP and UDP; 0 chooses one.
 pub fn free_port(wanted: u16) -> Result<u16, Failure> {
-    // The system chooses a port that is free for TCP; it may be in use for UDP.
-    for _ in 0..FREE_PORT_TRIES {
-        let both = TcpListener::bind(("127.0.0.1", wanted)).and_then(|tcp| {
-            let port = tcp.local_addr()?.port();
-            UdpSocket::bind(("127.0.0.1", port))?;
-            Ok(port)
-        });
-        match both {
-            Ok(port) => return Ok(port),
-            Err(_) if wanted == 0 => {}
-            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
-                let message = format!("port {wanted} of 127.0.0.1 is in use");
-                let hint = "choose another with --port PORT (0 chooses a free one)";
-                return Err(Failure::new(Exit::Conflict, message).hint(hint));
-            }
-            Err(e) => {
-                let message = format!("port {wanted} of 127.0.0.1: {e}");
-                return Err(
-                    Failure::new(Exit::Input, message).hint("choose another with --port PORT")
-                );
-            }
-        }
+    if wanted == 0 {
+        return choose_port();
     }
-    Err(Failure::new(
-        Exit::Conflict,
-        "no port of 127.0.0.1 is free for both TCP and UDP",
-    ))
+    let Err(e) = take_port(wanted) else {
+        return Ok(wanted);
+    };
+    let (exit, message, hint) = match e.kind() {
+        ErrorKind::AddrInUse => (
+            Exit::Conflict,
+            format!("port {wanted} of 127.0.0.1 is in use"),
+            "choose another with --port PORT (0 chooses a free one)",
+        ),
+        _ => (
+            Exit::Input,
+            format!("port {wanted} of 127.0.0.1: {e}"),
+            "choose another with --port PORT",
+        ),
+    };
+    Err(Failure::new(exit, message).hint(hint))
+}
+
+/// Chooses a port that the system gives to nobody by itself. Otherwise somebody might have it when the
+/// controller is started again.
+fn choose_port() -> Result<u16, Failure> {
+    let seed = getrandom::u64()
+        .map_err(|e| Failure::new(Exit::Unexpected, format!("random numbers: {e}")))?;
+    let mut random = Random::new(seed);
+    let ports = u64::from(PORTS_CHOSEN.end - PORTS_CHOSEN.start);
+    let mut tried = (0..FREE_PORT_TRIES).map(|_| PORTS_CHOSEN.start + random.below(ports) as u16);
+    tried.find(|port| take_port(*port).is_ok()).ok_or_else(|| {
+        let message = format!(
+            "{FREE_PORT_TRIES} ports of 127.0.0.1 between {} and {} are in use for TCP or UDP",
+            PORTS_CHOSEN.start, PORTS_CHOSEN.end
+        );
+        Failure::new(Exit::Conflict, message).hint("choose one with --port PORT")
+    })
+}
+
+/// Takes a port for TCP and UDP, and gives it back.
+fn take_port(port: u16) -> io::Result<()> {
+    let _tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).map(drop)
 }
 
 /// Waits until the cluster is ready or its supervisor has exited.
@@ -283,7 +300,7 @@ mod tests {
             format!("port {port} of 127.0.0.1 is in use")
         );
         assert!(failure.hint.unwrap().contains("--port"));
-        assert_ne!(free_port(0).unwrap(), port);
+        assert!(PORTS_CHOSEN.contains(&free_port(0).unwrap()));
     }
 
     #[test]
