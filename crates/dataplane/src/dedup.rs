@@ -95,8 +95,7 @@ impl Client {
             if until(entry) <= remembered {
                 return true;
             }
-            let known = Rc::make_mut(entry);
-            (known.outputs, known.reply, known.dead) = (Vec::new(), None, None);
+            clear(entry);
             freed -= bytes(entry);
             false
         });
@@ -123,6 +122,12 @@ impl Client {
         let messages = self.messages.range((message, Unbounded));
         requests.map(|(_, e)| e).chain(messages.map(|(_, e)| e))
     }
+}
+
+/// Nobody wants the answer of this entry's request any more.
+fn clear(entry: &mut Rc<Entry>) {
+    let known = Rc::make_mut(entry);
+    (known.outputs, known.reply, known.dead) = (Vec::new(), None, None);
 }
 
 /// About what an entry takes while it is remembered.
@@ -180,7 +185,7 @@ impl DedupTable {
     }
 
     /// Remembers a handled message and forgets what needs no remembering any more.
-    pub(crate) fn insert(&mut self, entry: Rc<Entry>) {
+    pub(crate) fn insert(&mut self, mut entry: Rc<Entry>) {
         let now = entry.now;
         let id = entry.id;
         let client = self
@@ -188,6 +193,10 @@ impl DedupTable {
             .entry((entry.slot, id.request.client))
             .or_default();
         self.bytes -= client.answered(&entry);
+        // A later one was handled first.
+        if id.via == Via::Ingress && id.request.seq < client.oldest_seq {
+            clear(&mut entry);
+        }
         client.places += 1;
         self.order
             .push(Reverse((until(&entry), entry.op, entry.slot, id)));

@@ -60,8 +60,9 @@ const START: Nanos = Nanos::from_millis(600);
 /// The time after healing in which nodes take what arrived while they were paused.
 const BACKLOG: Nanos = Nanos::from_millis(100);
 /// How long after healing every request must have its outcome and every shard all its copies, beside
-/// the time that handlers take.
-pub const RECOVERY: Nanos = Nanos::from_secs(40);
+/// the time that handlers take, and that nodes without power take to start. Less than a controller waits that
+/// hears none of its nodes: each says at least that it asks to join.
+pub const RECOVERY: Nanos = Nanos::from_secs(20);
 /// How long a new request may take after that.
 pub const PROBE: Nanos = Nanos::from_secs(10);
 /// Requests after healing that show that an application works.
@@ -403,9 +404,10 @@ impl<'a> Run<'a> {
     }
 
     /// How long after healing, or after a restore, everything must have recovered: what is in the queues then
-    /// takes its time.
+    /// takes its time, and so does a start after a power cut.
     fn recovery(&self) -> Nanos {
-        RECOVERY + self.scenario.work() + self.scenario.publishing_time()
+        let scenario = self.scenario;
+        RECOVERY + scenario.starting_time() + scenario.work() + scenario.publishing_time()
     }
 
     /// Whether services ask others, or publish: such requests take places of `admittedMax`.

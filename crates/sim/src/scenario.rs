@@ -198,6 +198,15 @@ impl Scenario {
         self.clients.iter().map(|c| c.requests).sum()
     }
 
+    /// How long after a power cut of everything its last node may start.
+    pub(crate) fn starting_time(&self) -> Nanos {
+        let returns_ms = self.script.iter().map(|act| match act.fault {
+            Fault::Blackout(return_ms_max) => return_ms_max,
+            _ => 0,
+        });
+        Nanos::from_millis(returns_ms.max().unwrap_or(0))
+    }
+
     /// The time that handlers take for all requests, were they to run one after another: no shard has
     /// more to do.
     pub(crate) fn work(&self) -> Nanos {

@@ -339,6 +339,28 @@ fn an_answered_request_is_known_as_such_as_long_as_a_copy_may_come() {
     assert_eq!(table.clients.len(), 1, "forgotten with its last deadline");
 }
 
+/// A shard that began anew handles what was answered before; a later request of the client may come first.
+#[test]
+fn of_a_request_that_was_answered_before_it_came_nothing_is_kept_for_its_client() {
+    let mut table = DedupTable::default();
+    table.insert(entry(2, Via::Ingress, 1, 2));
+    let edge = Via::Edge(EdgeId(0));
+    for via in [Via::Ingress, edge] {
+        let mut late = (*entry(1, via, 2, 1)).clone();
+        late.reply = Some(Reply {
+            outcome: Outcome::Done,
+            status: 0,
+            payload: vec![0; 100],
+        });
+        table.insert(Rc::new(late));
+        check_bytes(&table);
+    }
+    let kept = table.entries_after(None);
+    let kept: Vec<_> = kept.map(|e| (e.id.via, e.reply.is_some())).collect();
+    let expected = [(Via::Ingress, false), (Via::Ingress, false), (edge, true)];
+    assert_eq!(kept, expected);
+}
+
 #[test]
 fn what_is_remembered_is_counted() {
     let mut table = DedupTable::default();

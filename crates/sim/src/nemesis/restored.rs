@@ -2,9 +2,9 @@
 //! its state follows from those of the application that was backed up: what was answered before the cut is
 //! in it, what was sent after is not, and of what was in flight either everything or nothing.
 
+use super::Run;
 use super::asks::States;
 use super::taken::Taken;
-use super::{RECOVERY, Run};
 use crate::client::Client;
 use crate::layout::FIRED;
 use crate::ledger::Reach;
@@ -117,8 +117,7 @@ impl Run<'_> {
         let is_done = |by: Timestamp| {
             outcome == Some(Outcome::Done) && request.done.is_some_and(|done| done < by)
         };
-        let lasts = !client.is_keyed()
-            && taken.cut_at.until(request.deadline) > RECOVERY + self.scenario.work();
+        let lasts = !client.is_keyed() && taken.cut_at.until(request.deadline) > self.recovery();
         for (at, place) in reach.places.iter().enumerate() {
             let (count, fired, _) = counts[at];
             let path = &place.path;
