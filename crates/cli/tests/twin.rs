@@ -2,12 +2,20 @@
 
 use crate::common::E3;
 
+/// Other tests run beside this one: it tries again if they left too little of the machine to measure.
+const TRIES: usize = 3;
+
 #[test]
 fn a_twin_compares_five_loads_with_profiles_of_services_alone() {
     let Some(e3) = E3::with_services() else {
         return;
     };
-    let view = e3.json(&["twin", "rta-ptc", "--seconds", "1"]);
+    let words = ["twin", "rta-ptc", "--seconds", "1", "-o", "json"];
+    let tried = (0..TRIES).map(|_| e3.run(&words));
+    let mut measured = tried.skip_while(|ended| ended.err.contains("is this machine busy?"));
+    let ended = measured.next().expect("a machine with time for it");
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let view: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
     assert_eq!(
         (&view["app"], &view["topology"]),
         (&"rta-ptc".into(), &"twin-host".into())
