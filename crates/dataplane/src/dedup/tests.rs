@@ -339,7 +339,7 @@ fn an_answered_request_is_known_as_such_as_long_as_a_copy_may_come() {
     assert_eq!(table.clients.len(), 1, "forgotten with its last deadline");
 }
 
-/// A shard that began anew handles what was answered before; a later request of the client may come first.
+/// A shard that began empty handles what was answered before; a later request of the client may come first.
 #[test]
 fn of_a_request_that_was_answered_before_it_came_nothing_is_kept_for_its_client() {
     let mut table = DedupTable::default();
