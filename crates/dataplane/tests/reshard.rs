@@ -1,9 +1,9 @@
 //! The number of shards of a service changes while it serves: nothing is lost, nothing is done twice.
 
 use crate::common::{APP, Cluster, count_and_forward};
-use e3_model::plan::{NodeEvent, ShardPlan};
+use e3_model::plan::{NodeEvent, Role, ShardPlan};
 use e3_model::reshard::{Resharded, Split};
-use e3_model::{Nanos, ServiceId, ShardId, ShardKey, Slot};
+use e3_model::{Nanos, NodeId, ServiceId, ShardId, ShardKey, Slot};
 use e3_wire::entry::Outcome;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -378,6 +378,53 @@ fn a_backup_takes_over_a_shard_that_was_made_of_others() {
     }
     c.pass(300);
     let wrong = counts(&c, 60, false).into_iter().filter(|(_, n)| *n != 1);
+    assert_eq!(wrong.collect::<Vec<_>>(), []);
+}
+
+/// A node began a copy of the second shard and heard nothing more until there were four shards. Their second
+/// is one of those that its copy of the first becomes.
+#[test]
+fn a_shard_that_is_made_of_another_takes_the_place_of_an_earlier_one() {
+    let mut c = Cluster::new(&manifest("disk"), 3, |key| {
+        match (key.service, key.shard.0) {
+            (SERVICE, 0) => vec![0, 1],
+            (SERVICE, _) => vec![2, 0],
+            _ => vec![2, 0],
+        }
+    });
+    for seq in 1..=40 {
+        request(&mut c, seq);
+    }
+    c.pass(200);
+    let second = crate::common::shard(SERVICE.0, 1);
+    c.shard(second).joining = vec![NodeId(1)];
+    c.cut.extend([(2, 1)]);
+    c.publish();
+    c.pass(50);
+    assert_eq!(c.report(1, second).role, Role::Joining);
+    c.cut.clear();
+    c.shard(second).joining.clear();
+    switch(&mut c, 4);
+    c.publish();
+    c.pass(50);
+    // The node has only its disk left, and takes over.
+    c.restart(1);
+    c.kill(0);
+    let keys: Vec<ShardKey> = c.plan.shards.iter().map(|s| c.plan.key(s)).collect();
+    for key in keys {
+        match c.shard(key).primary {
+            NodeId(0) => c.promote(key, 1),
+            _ => c.shard(key).backups.clear(),
+        }
+    }
+    c.publish();
+    c.pass(600);
+    for seq in 1..=40 {
+        let deadline = c.now + Nanos::from_secs(60);
+        c.request(2, seq, 1, &seq.to_le_bytes(), deadline);
+    }
+    c.pass(500);
+    let wrong = counts(&c, 40, false).into_iter().filter(|(_, n)| *n != 1);
     assert_eq!(wrong.collect::<Vec<_>>(), []);
 }
 
