@@ -1,6 +1,7 @@
 //! The number of shards of a service changes: when it may, and what becomes of views and copies.
 
 use crate::script::{KEY, Script};
+use crate::waiting;
 use e3_control::{Applied, Command, CommandError};
 use e3_model::plan::{NodeEvent, ShardPlan};
 use e3_model::{AppId, Format, NodeId, ServiceId, ShardKey};
@@ -232,22 +233,9 @@ fn shards_come_together_where_no_copy_has_another_server_to_go_to() {
 
 #[test]
 fn shards_that_no_node_has_memory_for_together_are_not_merged() {
-    let server = |n: u32| {
-        format!(
-            "        - name: s{n}\n          system: Type1-SmartNIC\n          nodes: [{{name: h{n}, kind: host, cores: 4, memory: 256Mi}}]\n"
-        )
-    };
-    let topology = format!(
-        "apiVersion: e3.dev/v1alpha1\nkind: Topology\nmetadata: {{name: t}}\nspec:\n  racks:\n    - name: r\n      servers:\n{}{}",
-        server(1),
-        server(2)
-    );
-    let mut s = Script::of(&topology, Format::NEWEST);
-    s.join_all(&["h1", "h2"]);
-    s.deploy_manifest(
-        "apiVersion: e3.dev/v1alpha1\nkind: Application\nmetadata: {name: big}\nspec:\n  objective: {latency: 5ms}\n  ingress: big\n  services:\n    - {name: big, module: m, stateful: true, durability: memory, replicas: 1, shards: 2, resources: {cpu: 0.5, memory: 200Mi}}\n",
-    )
-    .unwrap();
+    let mut s = waiting::cluster(Format::NEWEST, waiting::SPACE);
+    let service = "stateful: true, durability: memory, replicas: 1, shards: 2, resources: {cpu: 0.5, memory: 200Mi}";
+    s.deploy_manifest(&waiting::app("big", service)).unwrap();
     s.fill_all();
     let before = s.shards();
     assert_ne!(before[0].primary, before[1].primary);

@@ -32,16 +32,17 @@ fn topology(each: &str) -> String {
 }
 
 /// An application of one service.
-fn app(name: &str, service: &str) -> String {
+pub(crate) fn app(name: &str, service: &str) -> String {
     format!(
         "apiVersion: e3.dev/v1alpha1\nkind: Application\nmetadata: {{name: {name}}}\nspec:\n  objective: {{latency: 5ms}}\n  ingress: {name}\n  services:\n    - {{name: {name}, module: m, {service}}}\n"
     )
 }
 
-const SPACE: &str = "cores: 4, memory: 256Mi, disk: 1Gi";
+/// What each of the hosts has.
+pub(crate) const SPACE: &str = "cores: 4, memory: 256Mi, disk: 1Gi";
 const REPLICATED: &str = "stateful: true, durability: memory, replicas: 2";
 
-fn cluster(format: Format, each: &str) -> Script {
+pub(crate) fn cluster(format: Format, each: &str) -> Script {
     let mut s = Script::of(&topology(each), format);
     s.join_all(&NODES);
     s

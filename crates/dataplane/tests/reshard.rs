@@ -346,6 +346,29 @@ fn what_a_stateless_shard_may_have_handled_is_not_called_expired() {
     }
 }
 
+/// The process of a node ends for good; a node that has its state takes over its shards.
+fn lose(c: &mut Cluster, node: u32, heir: u32) {
+    c.kill(node);
+    let keys: Vec<ShardKey> = c.plan.shards.iter().map(|s| c.plan.key(s)).collect();
+    for key in keys {
+        if c.shard(key).primary == NodeId(node) {
+            c.promote(key, heir);
+        } else {
+            c.shard(key).backups.clear();
+        }
+    }
+    c.publish();
+    c.pass(600);
+}
+
+/// The client sends all its requests once more.
+fn ask_again(c: &mut Cluster, requests: u64) {
+    for seq in 1..=requests {
+        let deadline = c.now + Nanos::from_secs(60);
+        c.request(2, seq, 1, &seq.to_le_bytes(), deadline);
+    }
+}
+
 #[test]
 fn a_backup_takes_over_a_shard_that_was_made_of_others() {
     let mut c = cluster("memory");
@@ -359,20 +382,8 @@ fn a_backup_takes_over_a_shard_that_was_made_of_others() {
     switch(&mut c, 4);
     c.version += 1;
     c.publish_to(1);
-    c.kill(1);
-    let keys: Vec<ShardKey> = c.plan.shards.iter().map(|s| c.plan.key(s)).collect();
-    for key in keys {
-        match key.service {
-            SERVICE => c.promote(key, 0),
-            _ => c.shard(key).backups.clear(),
-        }
-    }
-    c.publish();
-    c.pass(600);
-    for seq in 1..=40 {
-        let deadline = c.now + Nanos::from_secs(60);
-        c.request(2, seq, 1, &seq.to_le_bytes(), deadline);
-    }
+    lose(&mut c, 1, 0);
+    ask_again(&mut c, 40);
     for seq in 41..=60 {
         request(&mut c, seq);
     }
@@ -409,20 +420,8 @@ fn a_shard_that_is_made_of_another_takes_the_place_of_an_earlier_one() {
     c.pass(50);
     // The node has only its disk left, and takes over.
     c.restart(1);
-    c.kill(0);
-    let keys: Vec<ShardKey> = c.plan.shards.iter().map(|s| c.plan.key(s)).collect();
-    for key in keys {
-        match c.shard(key).primary {
-            NodeId(0) => c.promote(key, 1),
-            _ => c.shard(key).backups.clear(),
-        }
-    }
-    c.publish();
-    c.pass(600);
-    for seq in 1..=40 {
-        let deadline = c.now + Nanos::from_secs(60);
-        c.request(2, seq, 1, &seq.to_le_bytes(), deadline);
-    }
+    lose(&mut c, 0, 1);
+    ask_again(&mut c, 40);
     c.pass(500);
     let wrong = counts(&c, 40, false).into_iter().filter(|(_, n)| *n != 1);
     assert_eq!(wrong.collect::<Vec<_>>(), []);
@@ -476,10 +475,7 @@ fn a_power_cut_around_the_change_loses_nothing() {
             power_cut(&mut c);
             // Twice, so that what was recovered is on disk as well.
             power_cut(&mut c);
-            for seq in 1..=80 {
-                let deadline = c.now + Nanos::from_secs(60);
-                c.request(2, seq, 1, &seq.to_le_bytes(), deadline);
-            }
+            ask_again(&mut c, 80);
             c.pass(500);
             let wrong = counts(&c, 80, false).into_iter().filter(|(_, n)| *n != 1);
             let wrong: Vec<_> = wrong.collect();
