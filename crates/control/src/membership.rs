@@ -218,8 +218,9 @@ impl Membership {
     /// A process asks to join. If it is another one of a member's node, the member's has ended; if it is the
     /// member's, it has not been told that it joined, and so has applied no plan.
     pub fn on_hello(&mut self, hello: &NodeHello, control: &Control) {
-        let node = control.index().cluster.named(&hello.name);
-        if let Some((node, member)) = node.and_then(|n| Some((n, control.members.get(&n)?))) {
+        if let Some(node) = control.index().cluster.named(&hello.name)
+            && let Some(member) = control.members.get(&node)
+        {
             self.excused.insert(node, member.incarnation);
         }
     }

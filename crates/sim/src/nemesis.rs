@@ -60,9 +60,9 @@ const START: Nanos = Nanos::from_millis(600);
 /// The time after healing in which nodes take what arrived while they were paused.
 const BACKLOG: Nanos = Nanos::from_millis(100);
 /// How long after healing every request must have its outcome and every shard all its copies, beside
-/// the time that handlers take, and that nodes without power take to start. Less than a controller waits that
-/// hears none of its nodes: each says at least that it asks to join.
-pub const RECOVERY: Nanos = Nanos::from_secs(20);
+/// the time that handlers take, and that nodes take to start after a power cut. It is less than what a
+/// controller waits that no node tells what it has seen, so that such a wait is found.
+const RECOVERY: Nanos = Nanos::from_secs(20);
 /// How long a new request may take after that.
 pub const PROBE: Nanos = Nanos::from_secs(10);
 /// Requests after healing that show that an application works.

@@ -44,6 +44,16 @@ fn entry(seq: u64, via: Via, now: u64, oldest_seq: u64) -> Rc<Entry> {
     })
 }
 
+/// The same with an answer of 100 bytes.
+fn replied(mut entry: Rc<Entry>) -> Rc<Entry> {
+    Rc::make_mut(&mut entry).reply = Some(Reply {
+        outcome: Outcome::Done,
+        status: 0,
+        payload: vec![0; 100],
+    });
+    entry
+}
+
 #[test]
 fn answered_requests_are_forgotten_messages_between_shards_are_not() {
     let mut table = DedupTable::default();
@@ -79,13 +89,7 @@ fn check_bytes(table: &DedupTable) {
 fn what_is_forgotten_frees_its_bytes() {
     let mut table = DedupTable::default();
     for seq in 1..=3 {
-        let mut answered = (*entry(seq, Via::Ingress, seq * 1_000, 1)).clone();
-        answered.reply = Some(Reply {
-            outcome: Outcome::Done,
-            status: 0,
-            payload: vec![0; 100],
-        });
-        table.insert(Rc::new(answered));
+        table.insert(replied(entry(seq, Via::Ingress, seq * 1_000, 1)));
         check_bytes(&table);
     }
     // It is forgotten before the second and the third request are, and says that they are answered.
@@ -346,13 +350,7 @@ fn of_a_request_that_was_answered_before_it_came_nothing_is_kept_for_its_client(
     table.insert(entry(2, Via::Ingress, 1, 2));
     let edge = Via::Edge(EdgeId(0));
     for via in [Via::Ingress, edge] {
-        let mut late = (*entry(1, via, 2, 1)).clone();
-        late.reply = Some(Reply {
-            outcome: Outcome::Done,
-            status: 0,
-            payload: vec![0; 100],
-        });
-        table.insert(Rc::new(late));
+        table.insert(replied(entry(1, via, 2, 1)));
         check_bytes(&table);
     }
     let kept = table.entries_after(None);

@@ -20,6 +20,8 @@ struct Copy<'a> {
     /// The places of the copy, and of the application that was backed up.
     reach: Reach,
     origin: Reach,
+    /// When everything has recovered from what happened before the cut.
+    recovered_by: Timestamp,
 }
 
 impl Run<'_> {
@@ -55,6 +57,7 @@ impl Run<'_> {
             states: &states,
             reach: of(id),
             origin: of(app_id(taken.app)),
+            recovered_by: taken.cut_at + self.recovery(),
         };
         let mut counted: BTreeMap<ShardKey, usize> = BTreeMap::new();
         let mut wrong = Vec::new();
@@ -117,7 +120,7 @@ impl Run<'_> {
         let is_done = |by: Timestamp| {
             outcome == Some(Outcome::Done) && request.done.is_some_and(|done| done < by)
         };
-        let lasts = !client.is_keyed() && taken.cut_at.until(request.deadline) > self.recovery();
+        let lasts = !client.is_keyed() && request.deadline > copy.recovered_by;
         for (at, place) in reach.places.iter().enumerate() {
             let (count, fired, _) = counts[at];
             let path = &place.path;
