@@ -23,6 +23,8 @@ pub struct Ledger {
     pub(crate) effects: Effects,
     /// Publications that services without state handled, each as its subscribers count it.
     pub(crate) received: BTreeSet<Vec<u8>>,
+    /// The messages (request and path) whose dead letters were replayed, with the services that had them.
+    replayed: BTreeSet<((AppId, ServiceId), Vec<u8>)>,
     /// By replicated shard: the latest incarnation that has run a handler, and where.
     acting: BTreeMap<ShardKey, (u32, u32)>,
 }
@@ -41,8 +43,25 @@ impl Ledger {
     }
 
     /// Records that an effect took place a second time in one copy of the state.
-    pub fn on_repeated(&mut self, shard: ShardKey, payload: &[u8]) {
-        self.violation(format!("{shard}: effect {payload:?} took place twice"));
+    pub fn on_repeated(&mut self, shard: ShardKey, effect: &[u8]) {
+        if !self.may_repeat(effect) {
+            self.violation(format!("{shard}: effect {effect:?} took place twice"));
+        }
+    }
+
+    /// Records that the dead letter of a message, of such a request and path, is replayed.
+    pub(crate) fn on_replay(&mut self, service: (AppId, ServiceId), message: Vec<u8>) {
+        self.replayed.insert((service, message));
+    }
+
+    /// Whether an effect may take place a second time. It follows from a replay, and the service that had the
+    /// dead letter has lost state, and with it perhaps the knowledge of the replay. If the client then repeats
+    /// the request, it is handled there again, under another identity than that of the replay.
+    pub(crate) fn may_repeat(&self, effect: &[u8]) -> bool {
+        let mut replayed = self.replayed.iter();
+        replayed.any(|(service, message)| {
+            effect.len() > message.len() && effect.starts_with(message) && self.has_lost(*service)
+        })
     }
 
     /// Records that a handler makes an effect.

@@ -340,7 +340,7 @@ fn count_fired(
         .counter_add(state, FIRED, effect, 1)
         .expect("it is a counter");
     if before != 0 {
-        ledger.on_repeated(key, &invocation.payload);
+        ledger.on_repeated(key, effect);
     }
     let writes = txn.finish();
     state.apply(&writes).expect("made against this state");

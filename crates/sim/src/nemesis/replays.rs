@@ -84,11 +84,17 @@ impl Run<'_> {
                 }
                 self.cluster
                     .replay(client as u16, primary, shard, letter, deadline);
+                let request = request_of(&letter.0, &letter.1);
+                if let Some((tag, path)) = &request {
+                    let message = [tag.as_slice(), path].concat();
+                    let service = (shard.app, shard.service);
+                    self.cluster.ledger.on_replay(service, message);
+                }
                 self.replays.sent.push(Sent {
                     app,
                     number: self.cluster.clients[client].sent(),
                     shard,
-                    request: request_of(&letter.0, &letter.1),
+                    request,
                     deadline: self.cluster.now + deadline,
                 });
             }
