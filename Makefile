@@ -23,11 +23,13 @@ demo: e3
 
 # a test fails without the solver HiGHS unless it is told that the set-up could not install it
 # one build for all tests: it has the deliberate faults and other formats, which a test turns on; the product has neither
+# the tests that take longest mostly wait for a cluster: three of them run at a time on two cores
 test: services
 	@scripts/setup --checks
 	cargo xtask check
 	@test -n "$$E3_HIGHS" -o -x $(TARGET)/checks/bin/highs || echo "SKIPPED: the bound on placements needs HiGHS"
 	E3_WITHOUT_HIGHS=$$(test -x $(TARGET)/checks/bin/highs || echo 1) \
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$(($$(nproc) * 3 / 2))} \
 	cargo test --workspace --features e3-nemesis/deliberate-faults,e3-cli/formats
 
 # in one build, so that no crate is built with two sets of features; a missed aim stops no other group

@@ -1,4 +1,4 @@
-//! All integration tests of the program in one program: two of them run at a time, since most of them wait.
+//! All integration tests of the program in one program: several run at a time, since most of them wait.
 
 mod aarch64;
 mod abuse;
