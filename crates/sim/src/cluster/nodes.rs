@@ -7,6 +7,7 @@ use e3_collections::State;
 use e3_dataplane::{Config, Worker};
 use e3_invocation::Invocation;
 use e3_model::plan::{NodeEvent, NodePlan};
+use e3_model::timing::CLOCK_SKEW_MAX;
 use e3_model::{AppId, Formats, Nanos, NodeId, NodeKind, ServiceId, ShardKey, Timestamp};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -200,6 +201,14 @@ impl Cluster {
         if let Some(n) = self.nodes.get_mut(&node) {
             n.slowness = slowness;
         }
+    }
+
+    /// Whether a node's clock is off by more than the product allows.
+    pub(crate) fn has_wrong_clock(&self, node: u32) -> bool {
+        self.nodes.get(&node).is_some_and(|n| {
+            let shown = n.clock.shown(self.now);
+            shown.since(self.now).max(self.now.since(shown)) > CLOCK_SKEW_MAX
+        })
     }
 
     /// Lets a node's clock drift from now on.

@@ -142,7 +142,7 @@ impl Run<'_> {
             | Fault::ClockStep(node, _) => {
                 self.revive(*node);
             }
-            Fault::WrongClock(node, _) => self.restart_with(*node, 0),
+            Fault::WrongClock(node, _) => self.set_clock_right(*node),
             Fault::PowerCut(server) => {
                 for node in self.scenario.nodes_of(*server) {
                     self.revive(node);

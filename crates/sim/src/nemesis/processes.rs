@@ -18,8 +18,13 @@ impl Run<'_> {
 
     /// Ends a process. Its supervisor tells the controller.
     pub(super) fn end_process(&mut self, node: u32, end: End) {
+        let killed = self.kill(&[node], end);
+        self.tell_of_end(node, killed);
+    }
+
+    fn tell_of_end(&mut self, node: u32, killed: Vec<u64>) {
         let (me, it) = (Party::Node(node), Party::Controller);
-        for process in self.kill(&[node], end) {
+        for process in killed {
             if !self.cluster.cuts.is_cut(me, it) && !self.cluster.cuts.is_cut(it, me) {
                 let late = Nanos(self.cluster.random.below(EXIT_NS_MAX));
                 let mail = Mail::Exited(node, process);
@@ -39,6 +44,11 @@ impl Run<'_> {
         if self.scenario.spares_last_copies && lost.iter().any(is_replicated) {
             return Vec::new();
         }
+        self.kill_with(nodes, end, lost)
+    }
+
+    /// Kills running processes, with which these last copies are lost; gives their process numbers.
+    fn kill_with(&mut self, nodes: &[u32], end: End, lost: Vec<ShardKey>) -> Vec<u64> {
         for key in lost {
             let app = &self.controller.decided().apps[&key.app];
             let service = app.plan.app.service(key.service);
@@ -69,6 +79,20 @@ impl Run<'_> {
         self.agents.set_wall_offset_ms(node, offset_ms);
         self.kill_one(node);
         self.revive(node);
+    }
+
+    /// Restarts a node's process with the right clock. One with a wrong clock ends even if it has the last
+    /// copy of a shard: it would never serve it.
+    pub(super) fn set_clock_right(&mut self, node: u32) {
+        self.agents.set_wall_offset_ms(node, 0);
+        if self.cluster.has_wrong_clock(node) {
+            let lost = self.last_copies(&[node], false);
+            let killed = self.kill_with(&[node], End::Kill, lost);
+            self.tell_of_end(node, killed);
+            self.revive(node);
+        } else {
+            self.restart_with(node, 0);
+        }
     }
 
     /// Starts the process of a node that the cluster has, if it does not run.
