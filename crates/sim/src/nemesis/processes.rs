@@ -84,15 +84,12 @@ impl Run<'_> {
     /// Restarts a node's process with the right clock. One with a wrong clock ends even if it has the last
     /// copy of a shard: it would never serve it.
     pub(super) fn set_clock_right(&mut self, node: u32) {
-        self.agents.set_wall_offset_ms(node, 0);
         if self.cluster.has_wrong_clock(node) {
             let lost = self.last_copies(&[node], false);
             let killed = self.kill_with(&[node], End::Kill, lost);
             self.tell_of_end(node, killed);
-            self.revive(node);
-        } else {
-            self.restart_with(node, 0);
         }
+        self.restart_with(node, 0);
     }
 
     /// Starts the process of a node that the cluster has, if it does not run.

@@ -134,8 +134,11 @@ impl Run<'_> {
             let follows = before == 1 && lasts && !reach.can_fail[at];
             let shape = &self.scenario.apps[taken.app].services[usize::from(place.service.0)];
             let timers = i64::from(shape.timer_ms > 0 && count != 0);
-            let effect = [tag.as_slice(), path].concat();
-            if count > 1 && !self.cluster.ledger.may_repeat(&effect) {
+            let may_repeat = || {
+                let effect = [tag.as_slice(), path].concat();
+                self.cluster.ledger.may_repeat(&effect)
+            };
+            if count > 1 && !may_repeat() {
                 return Some(format!("has {count} effects at {path:?}"));
             }
             if count == 1 && request.sent > taken.cut_at {
