@@ -7,7 +7,7 @@ use crate::log::Log;
 use crate::primary::Primary;
 use crate::shard::{Context, Counts, Effect, Shard, Turn};
 use e3_collections::CollectionSpec;
-use e3_model::plan::{AppPlan, NodeEvent, Role, ShardPlan};
+use e3_model::plan::{NodeEvent, Role, ShardPlan};
 use e3_model::{NodeId, ShardKey, Timestamp};
 use e3_wire::journal::{Record, Step};
 use std::collections::BTreeSet;
@@ -204,13 +204,9 @@ impl Replica {
     }
 
     /// What the controller must hear, until a plan shows that it has.
-    pub(crate) fn events(
-        &self,
-        me: NodeId,
-        app: &AppPlan,
-        plan: &ShardPlan,
-        events: &mut Vec<NodeEvent>,
-    ) {
+    pub(crate) fn events(&self, cx: &Context<'_>, events: &mut Vec<NodeEvent>) {
+        let (me, app) = (cx.config.node, &cx.app.plan);
+        let plan = cx.app.shard(self.shard.key);
         if let RoleState::Backup(backup) = &self.role
             && backup.is_ahead(&self.shard)
         {
@@ -223,8 +219,11 @@ impl Replica {
         let (Some(primary), Shard { key, log, .. }) = (self.as_primary(), &self.shard) else {
             return;
         };
+        // A new copy has promised nothing to the predecessor, and the successor of a primary that
+        // stopped does not wait. So neither is confirmed while the predecessor may serve.
+        let is_alone = cx.now >= primary.serve_at;
         for node in plan.joining.iter().copied() {
-            if primary.streams.is_synced(node) {
+            if is_alone && primary.streams.is_synced(node) {
                 events.push(NodeEvent::Synced {
                     key: *key,
                     view: plan.view,
@@ -245,7 +244,8 @@ impl Replica {
             });
         }
         let is_quiet = !plan.quiet || log.outbox.is_empty();
-        if plan.frozen
+        if is_alone
+            && plan.frozen
             && primary.frozen
             && is_quiet
             && primary.is_at_rest(log)

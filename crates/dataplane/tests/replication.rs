@@ -3,6 +3,7 @@
 use crate::common::manifests::ONE;
 use crate::common::{Cluster, shard};
 use e3_model::plan::NodeEvent;
+use e3_model::timing::LEASE;
 use e3_model::{Nanos, NodeId};
 use e3_wire::entry::Outcome;
 
@@ -145,6 +146,44 @@ fn a_node_with_a_wrong_clock_does_not_join() {
     assert_eq!(c.count(2, shard(0, 0), 1, 2), 1);
 }
 
+/// The primary may still serve when its successor knows that it was replaced. Until its leases have run
+/// out, a node that promised it nothing must not take over from the successor.
+#[test]
+fn a_successor_that_does_not_serve_yet_confirms_no_new_copy_and_no_stop() {
+    for is_frozen in [false, true] {
+        let mut c = pair();
+        let key = shard(0, 0);
+        c.start(2, 1);
+        c.publish();
+        c.pass(100);
+        c.cut.extend([(0, 1), (1, 0)]);
+        c.promote(key, 1);
+        let plan = c.shard(key);
+        (plan.joining, plan.frozen) = (vec![NodeId(2)], is_frozen);
+        c.version += 1;
+        for node in [1, 2] {
+            c.publish_to(node);
+        }
+        let view = c.shard(key).view;
+        let wanted = if is_frozen {
+            NodeEvent::Frozen { key, view }
+        } else {
+            let backup = NodeId(2);
+            NodeEvent::Synced { key, view, backup }
+        };
+        let is_confirmed = |c: &Cluster| c.nodes[&1].worker.events().contains(&wanted);
+        let mut both = 0;
+        for _ in 0..LEASE.as_millis() {
+            assert!(!c.report(0, key).serving || !is_confirmed(&c), "{wanted:?}");
+            both += u32::from(c.report(0, key).serving && c.report(1, key).backups[0].synced);
+            c.pass(1);
+        }
+        assert!(both > 0, "the copy was complete while the former primary served");
+        c.pass(5);
+        assert!(is_confirmed(&c), "{:?}", c.nodes[&1].worker.events());
+    }
+}
+
 /// The state of the shard was given up, and no node has room for it yet.
 fn give_up(c: &mut Cluster) {
     let plan = c.shard(shard(0, 0));
@@ -160,6 +199,30 @@ fn begin_empty(c: &mut Cluster, node: u32) {
 }
 
 #[test]
+fn a_shard_begins_empty_when_leases_that_nobody_remembers_have_run_out() {
+    let mut c = pair();
+    c.start(2, 1);
+    c.publish();
+    c.pass(100);
+    // The primary is cut off and counts as gone, and the process that gave it its lease is.
+    c.kill(1);
+    give_up(&mut c);
+    begin_empty(&mut c, 2);
+    c.version += 1;
+    c.publish_to(2);
+    let mut both = 0;
+    for _ in 0..LEASE.as_millis() {
+        let serves = [0, 2].map(|node| c.report(node, shard(0, 0)).serving);
+        assert_ne!(serves, [true; 2]);
+        both += u32::from(serves[0]);
+        c.pass(1);
+    }
+    assert!(both > 100, "the former primary served for {both} ms");
+    c.pass(1);
+    assert!(c.report(2, shard(0, 0)).serving);
+}
+
+#[test]
 fn an_old_backup_that_comes_back_as_the_primary_begins_empty() {
     let mut c = pair();
     assert_eq!(c.count(1, shard(0, 0), 1, 1), 1);
@@ -171,7 +234,7 @@ fn an_old_backup_that_comes_back_as_the_primary_begins_empty() {
     assert_eq!(c.count(1, shard(0, 0), 1, 1), 0, "state that was given up");
     let deadline = c.now + Nanos::from_secs(30);
     c.request(0, 2, 0, b"k", deadline);
-    c.pass(100);
+    c.pass(500);
     assert_eq!(c.outcomes(2), [Outcome::Done]);
     assert_eq!(c.report(1, shard(0, 0)).op, 1);
 }

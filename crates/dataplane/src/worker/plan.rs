@@ -8,7 +8,7 @@ use crate::shard::Counts;
 use e3_model::backup::Part;
 use e3_model::plan::{AppPlan, NodePlan, Role, ShardPlan};
 use e3_model::timing::LEASE;
-use e3_model::{AppId, DropReason, ShardKey, Timestamp};
+use e3_model::{AppId, DropReason, Nanos, ShardKey, Timestamp};
 use e3_wire::frame::{Ends, Link};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -158,11 +158,11 @@ impl Worker {
             // Another was to take over, and never did.
             (Some((id, Role::Primary, _)), Some(Role::Primary)) if stateful => {
                 self.depose(id, shard, Role::Backup);
-                self.promote(id, shard);
+                self.succeed(id, shard);
             }
             (Some((id, Role::Backup | Role::Joining, _)), Some(Role::Primary)) => {
                 self.drop_ends(key);
-                self.promote(id, shard);
+                self.succeed(id, shard);
             }
             (Some((id, Role::Backup | Role::Joining, _)), Some(role)) => {
                 if let Some(hosted) = self.replicas.get_mut(id.at()) {
@@ -212,6 +212,7 @@ impl Worker {
         replica.awaits_state = awaited.is_some();
         let service = app.service(key);
         let is_on_disk = service.is_on_disk();
+        let is_successor = service.stateful && shard.predecessor.is_some();
         // The shard of the application that was backed up is a predecessor too.
         let is_restored = !service.stateful && app.plan.restored.is_some();
         if role == Role::Primary && (shard.predecessor.is_some() || is_restored) {
@@ -222,12 +223,16 @@ impl Worker {
             self.put_on_disk(&mut replica);
         }
         replica.follow(shard, role);
+        let begins_again = is_successor && !replica.is_recovered;
         let id = self.host(replica);
         if let Some(part) = awaited {
             self.begin_restore(key, part);
         }
         if role == Role::Primary {
-            self.promote(id, shard);
+            let serve_at = self.serve_at(id, shard);
+            // Processes that are gone may have promised their leases to one that is cut off.
+            let wait = if begins_again { LEASE } else { Nanos::ZERO };
+            self.promote(id, shard, serve_at.max(self.world.now + wait));
         }
     }
 
@@ -247,9 +252,14 @@ impl Worker {
         id
     }
 
-    /// Makes a replica the primary.
-    fn promote(&mut self, id: ReplicaId, shard: &ShardPlan) {
+    /// A replica takes over.
+    fn succeed(&mut self, id: ReplicaId, shard: &ShardPlan) {
         let serve_at = self.serve_at(id, shard);
+        self.promote(id, shard, serve_at);
+    }
+
+    /// Makes a replica the primary, which begins at `serve_at`.
+    fn promote(&mut self, id: ReplicaId, shard: &ShardPlan, serve_at: Timestamp) {
         self.generation += 1;
         if let Some(hosted) = self.replicas.get_mut(id.at()) {
             let (now, generation) = (self.world.now, self.generation);

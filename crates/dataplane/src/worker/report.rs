@@ -114,8 +114,7 @@ impl Worker {
     pub fn events(&self) -> Vec<NodeEvent> {
         let mut events = Vec::new();
         for (replica, cx) in self.all() {
-            let (plan, shard) = (&cx.app.plan, cx.app.shard(replica.shard.key));
-            replica.events(cx.config.node, plan, shard, &mut events);
+            replica.events(&cx, &mut events);
         }
         events
     }
