@@ -344,7 +344,13 @@ impl<T> Sender<T> {
 
     /// Begins an epoch: all that is not durable will be sent again, in order, numbered from 1.
     pub fn restart(&mut self, epoch: u32) {
+        self.restart_with(epoch, |_| true);
+    }
+
+    /// The same, only with messages that are still needed. The tags of the others are not given back.
+    pub fn restart_with(&mut self, epoch: u32, mut is_needed: impl FnMut(&T) -> bool) {
         self.epoch = epoch;
+        self.items.retain(|item| is_needed(&item.tag));
         for item in &mut self.items {
             item.transmissions = 0;
             item.received = false;

@@ -202,3 +202,26 @@ fn late_messages_are_dropped_unless_they_were_sent() {
     assert!(got.ends_with(&fresh));
     assert!(got[1..].is_sorted());
 }
+
+#[test]
+fn what_is_not_needed_any_more_is_not_in_the_next_epoch() {
+    let (mut sender, now) = (Sender::default(), Timestamp(1));
+    for tag in 0..5u64 {
+        sender.push(tag.to_le_bytes().to_vec().into(), tag);
+    }
+    // The first two are on their way, and the second was lost.
+    let sent: Vec<_> = (0..2).filter_map(|_| sender.poll_transmit(now)).collect();
+    assert_eq!(sent.len(), 2);
+    sender.on_timeout(Timestamp(1_000_000_000_000));
+    sender.restart_with(1, |tag| tag % 2 == 1);
+    sender.validate();
+    let mut receiver = Receiver::new(1);
+    while let Some(t) = sender.poll_transmit(now) {
+        assert_eq!(arrive(&mut receiver, &t), Arrival::New);
+    }
+    let got = std::iter::from_fn(|| receiver.pop()).map(|(_, body)| body);
+    let got: Vec<u64> = got
+        .map(|body| u64::from_le_bytes(body.try_into().unwrap()))
+        .collect();
+    assert_eq!(got, [1, 3]);
+}

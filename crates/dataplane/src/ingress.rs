@@ -270,6 +270,15 @@ impl Ingress {
         None
     }
 
+    /// A channel begins again towards another process. Whether the request is answered, so that its
+    /// copy is not sent there: a shard that has lost its state would handle it once more, after later
+    /// ones.
+    pub(crate) fn give_up_answered(&mut self, key: (AppId, RequestId)) -> bool {
+        let session = self.sessions.get_mut(&key);
+        let answered = session.filter(|s| s.reply.is_some() && !s.is_held);
+        answered.map(|s| s.is_on_the_way = false).is_some()
+    }
+
     /// A request gives back its place.
     fn release(&mut self, key: (AppId, RequestId)) {
         if let Some(session) = self.sessions.get_mut(&key)

@@ -1,7 +1,7 @@
 //! A client repeats a request with an idempotency key until long after its first deadline: the log says so,
-//! and every repeat is answered where it came from.
+//! and every repeat is answered where it came from. What is answered is not repeated by the ingress.
 
-use crate::common::manifests::PAIR;
+use crate::common::manifests::{ONE, PAIR};
 use crate::common::{Cluster, shard};
 use e3_model::{Nanos, RequestId};
 use e3_wire::client::Request;
@@ -71,4 +71,26 @@ fn a_client_that_numbers_its_requests_repeats_none_for_so_long() {
     c.pass(50);
     assert_eq!(c.outcomes(SEQ), [Outcome::Done; 2]);
     assert_eq!(entries(&c), [1, 1]);
+}
+
+/// A channel keeps a request until its receiver says that it is durable, which comes after the answer.
+#[test]
+fn a_shard_that_begins_empty_handles_no_request_that_was_answered() {
+    let (mut c, key) = (Cluster::new(ONE, 2, |_| vec![0]), shard(0, 0));
+    let deadline = c.now + Nanos::from_secs(20);
+    c.request(1, 1, 0, b"k", deadline);
+    while c.outcomes(1).is_empty() {
+        c.pass(1);
+    }
+    // Its process ends, and with it the only copy of the state. The next request has no answer then.
+    c.start(0, 2);
+    c.request(1, 2, 0, b"k", deadline);
+    let plan = c.shard(key);
+    plan.view += 1;
+    plan.era = plan.view;
+    c.promote(key, 0);
+    c.publish();
+    c.pass(1_000);
+    assert_eq!(c.outcomes(2), [Outcome::Done]);
+    assert_eq!([1, 2].map(|seq| c.count(0, key, 1, seq)), [0, 1]);
 }

@@ -178,7 +178,10 @@ fn a_successor_that_does_not_serve_yet_confirms_no_new_copy_and_no_stop() {
             both += u32::from(c.report(0, key).serving && c.report(1, key).backups[0].synced);
             c.pass(1);
         }
-        assert!(both > 0, "the copy was complete while the former primary served");
+        assert!(
+            both > 0,
+            "the copy was complete while the former primary served"
+        );
         c.pass(5);
         assert!(is_confirmed(&c), "{:?}", c.nodes[&1].worker.events());
     }

@@ -14,8 +14,14 @@ type Messages = Vec<(Rc<[u8]>, Tag)>;
 
 impl Links {
     /// Points the sending ends of an application to where their receivers are now, and brings the
-    /// tables to its present shape. `before`: the application until now.
-    pub(crate) fn reroute(&mut self, before: Option<&App>, app: &App) {
+    /// tables to its present shape. `before`: the application until now. What is not needed any more
+    /// is not sent to another receiver.
+    pub(crate) fn reroute(
+        &mut self,
+        before: Option<&App>,
+        app: &App,
+        mut is_needed: impl FnMut(&Tag) -> bool,
+    ) {
         let id = app.plan.id;
         let astray = before.map_or_else(Vec::new, |before| self.take_astray(before, app));
         self.drop_senders(|l| l.app == id && app.sending_cell(&l.ends).is_none());
@@ -34,7 +40,8 @@ impl Links {
             {
                 end.to = route.primary;
                 end.link.to_incarnation = route.incarnation;
-                end.sender.restart(end.sender.next_epoch());
+                let epoch = end.sender.next_epoch();
+                end.sender.restart_with(epoch, &mut is_needed);
             }
             // The node may be a new peer.
             moved.push(EndId::new(at));

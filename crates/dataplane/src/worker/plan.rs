@@ -2,6 +2,7 @@
 
 use super::{Hosted, Output, Worker};
 use crate::app::{App, ReplicaId};
+use crate::links::Tag;
 use crate::publications::Subscribers;
 use crate::replica::Replica;
 use crate::shard::Counts;
@@ -100,7 +101,11 @@ impl Worker {
                 _ => self.drop_replica(id),
             }
         }
-        self.links.reroute(self.world.apps.get(&plan.id), &app);
+        let (before, ingress) = (self.world.apps.get(&plan.id), &mut self.ingress);
+        self.links.reroute(before, &app, |tag| match tag {
+            Tag::Request(app, id) => !ingress.give_up_answered((*app, *id)),
+            Tag::None | Tag::Output(..) | Tag::Replicated(..) => true,
+        });
         let before = self.world.apps.insert(plan.id, app);
         for replica in made {
             self.host(replica);
