@@ -16,7 +16,7 @@ use e3_wire::client::Request;
 use e3_wire::entry::{Outcome, Reply};
 use refused::Refused;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 /// Requests that clients sent to this node.
 #[derive(Debug, Default)]
@@ -46,6 +46,8 @@ pub(crate) enum Asker {
     Driver,
     /// A shard here, for its service.
     Shard(ShardKey),
+    /// A shard that this node serves no more, or serves anew: its primary asks for itself.
+    Former,
 }
 
 impl Asker {
@@ -53,7 +55,7 @@ impl Asker {
     pub(crate) fn is_local(self) -> bool {
         match self {
             Asker::Client(_) => false,
-            Asker::Driver | Asker::Shard(_) => true,
+            Asker::Driver | Asker::Shard(_) | Asker::Former => true,
         }
     }
 }
@@ -270,13 +272,31 @@ impl Ingress {
         None
     }
 
-    /// A channel begins again towards another process. Whether the request is answered, so that its
-    /// copy is not sent there: a shard that has lost its state would handle it once more, after later
-    /// ones.
-    pub(crate) fn give_up_answered(&mut self, key: (AppId, RequestId)) -> bool {
+    /// Shards that this node no longer asks for.
+    pub(crate) fn end_asks(&mut self, shards: &BTreeSet<ShardKey>) {
+        if shards.is_empty() {
+            return;
+        }
+        for session in self.sessions.values_mut() {
+            if matches!(session.asker, Asker::Shard(shard) if shards.contains(&shard)) {
+                session.asker = Asker::Former;
+            }
+        }
+    }
+
+    /// A channel begins again towards another process. Whether the copy of a request is not sent there,
+    /// since it has its answer, or since its asker asks elsewhere: a shard that has lost its state would
+    /// handle it once more, after later ones.
+    pub(crate) fn give_up(&mut self, key: (AppId, RequestId)) -> bool {
         let session = self.sessions.get_mut(&key);
-        let answered = session.filter(|s| s.reply.is_some() && !s.is_held);
-        answered.map(|s| s.is_on_the_way = false).is_some()
+        let is_over =
+            |s: &&mut Session| (s.reply.is_some() && !s.is_held) || s.asker == Asker::Former;
+        let Some(session) = session.filter(is_over) else {
+            return false;
+        };
+        session.is_on_the_way = false;
+        self.release(key);
+        true
     }
 
     /// A request gives back its place.

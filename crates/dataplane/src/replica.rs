@@ -221,9 +221,9 @@ impl Replica {
         };
         // A new copy has promised nothing to the predecessor, and the successor of a primary that
         // stopped does not wait. So neither is confirmed while the predecessor may serve.
-        let is_alone = cx.now >= primary.serve_at;
+        let has_taken_over = cx.now >= primary.serve_at;
         for node in plan.joining.iter().copied() {
-            if is_alone && primary.streams.is_synced(node) {
+            if has_taken_over && primary.streams.is_synced(node) {
                 events.push(NodeEvent::Synced {
                     key: *key,
                     view: plan.view,
@@ -244,7 +244,7 @@ impl Replica {
             });
         }
         let is_quiet = !plan.quiet || log.outbox.is_empty();
-        if is_alone
+        if has_taken_over
             && plan.frozen
             && primary.frozen
             && is_quiet

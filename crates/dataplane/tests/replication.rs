@@ -202,27 +202,39 @@ fn begin_empty(c: &mut Cluster, node: u32) {
 }
 
 #[test]
-fn a_shard_begins_empty_when_leases_that_nobody_remembers_have_run_out() {
-    let mut c = pair();
-    c.start(2, 1);
-    c.publish();
-    c.pass(100);
-    // The primary is cut off and counts as gone, and the process that gave it its lease is.
-    c.kill(1);
-    give_up(&mut c);
-    begin_empty(&mut c, 2);
-    c.version += 1;
-    c.publish_to(2);
-    let mut both = 0;
-    for _ in 0..LEASE.as_millis() {
-        let serves = [0, 2].map(|node| c.report(node, shard(0, 0)).serving);
-        assert_ne!(serves, [true; 2]);
-        both += u32::from(serves[0]);
+fn a_copy_that_was_no_backup_waits_for_leases_that_nobody_remembers() {
+    for begins_empty in [false, true] {
+        let (mut c, key) = (pair(), shard(0, 0));
+        c.start(2, 1);
+        c.cut.extend([(0, 2), (2, 0)]);
+        let plan = c.shard(key);
+        plan.view += 1;
+        plan.joining = vec![NodeId(2)];
+        c.publish();
+        c.pass(600);
+        // The primary is cut off and counts as gone, and the process that gave it its lease is.
+        c.kill(1);
+        c.shard(key).joining.clear();
+        if begins_empty {
+            give_up(&mut c);
+            begin_empty(&mut c, 2);
+        } else {
+            c.promote(key, 2);
+            c.shard(key).backups.clear();
+        }
+        c.version += 1;
+        c.publish_to(2);
+        let mut both = 0;
+        for _ in 0..LEASE.as_millis() {
+            let serves = [0, 2].map(|node| c.report(node, key).serving);
+            assert_ne!(serves, [true; 2], "begins empty: {begins_empty}");
+            both += u32::from(serves[0]);
+            c.pass(1);
+        }
+        assert!(both > 100, "the former primary served for {both} ms");
         c.pass(1);
+        assert!(c.report(2, key).serving);
     }
-    assert!(both > 100, "the former primary served for {both} ms");
-    c.pass(1);
-    assert!(c.report(2, shard(0, 0)).serving);
 }
 
 #[test]

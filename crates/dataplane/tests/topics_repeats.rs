@@ -93,3 +93,40 @@ fn a_copy_that_expired_before_a_stateless_subscriber_moved_comes_again() {
     assert_eq!(*handled.borrow(), [1]);
     assert_eq!(open(&c, 0), 0, "it is confirmed");
 }
+
+/// A node has a copy on the way when another becomes the publisher's primary. Meanwhile the subscriber
+/// loses its state: what was on the way to the process before is older than what it has handled since.
+#[test]
+fn a_former_primary_of_the_publisher_sends_nothing_to_a_subscriber_that_begins_empty() {
+    let mut c = cluster();
+    c.cut.extend([(0, 2), (2, 0)]);
+    publish(&mut c, 1, b"k");
+    c.pass(100);
+    assert_eq!(open(&c, 1), 1);
+    let publish_to_others = |c: &mut Cluster| {
+        c.version += 1;
+        for node in 1..5 {
+            c.publish_to(node);
+        }
+    };
+    c.cut.extend([(0, 1), (1, 0)]);
+    c.promote(shard(0, 0), 1);
+    publish_to_others(&mut c);
+    publish(&mut c, 2, b"k");
+    c.pass(3_000);
+    assert_eq!(handled(&c, "back"), [1, 2]);
+    c.start(2, 2);
+    let back = c.shard(shard(1, 0));
+    back.view += 1;
+    back.era = back.view;
+    c.promote(shard(1, 0), 2);
+    c.shard(shard(1, 0)).backups.clear();
+    publish_to_others(&mut c);
+    publish(&mut c, 3, b"k");
+    c.pass(3_000);
+    assert_eq!(handled(&c, "back"), [3]);
+    c.cut.clear();
+    c.publish();
+    c.pass(5_000);
+    assert_eq!(handled(&c, "back"), [3]);
+}

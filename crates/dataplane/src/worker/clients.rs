@@ -236,6 +236,7 @@ impl Worker {
                 return;
             }
             Asker::Shard(shard) => return self.answer_ask(shard, (Some(app), id), reply),
+            Asker::Former => return,
         };
         let buffer = self.client_open.entry(to).or_insert_with(|| {
             let mut buffer = self.packer.buffer();

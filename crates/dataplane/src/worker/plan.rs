@@ -5,13 +5,13 @@ use crate::app::{App, ReplicaId};
 use crate::links::Tag;
 use crate::publications::Subscribers;
 use crate::replica::Replica;
-use crate::shard::Counts;
+use crate::shard::{Counts, Shard};
 use e3_model::backup::Part;
 use e3_model::plan::{AppPlan, NodePlan, Role, ShardPlan};
 use e3_model::timing::LEASE;
 use e3_model::{AppId, DropReason, Nanos, ShardKey, Timestamp};
 use e3_wire::frame::{Ends, Link};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 impl Worker {
@@ -30,6 +30,7 @@ impl Worker {
             return self.drop_for(DropReason::Plan);
         }
         self.packer.set_format(plan.format);
+        self.end_asks(&plan);
         self.world.plan = plan.clone();
         self.world.subscribers = Subscribers::new(&plan.apps);
         let before = std::mem::replace(&mut self.packer.peers, plan.peers.clone());
@@ -64,6 +65,26 @@ impl Worker {
         self.take_held();
         // Before the first data of new streams, which are taken under a lease only.
         self.request_leases();
+    }
+
+    /// Shards of which this node is the primary until this plan: others ask for them now, or this node
+    /// does so anew.
+    fn end_asks(&mut self, plan: &NodePlan) {
+        let me = self.world.config.node;
+        let apps: BTreeMap<AppId, &AppPlan> = plan.apps.iter().map(|a| (a.id, a)).collect();
+        let goes_on = |shard: &Shard| {
+            let app = apps.get(&shard.key.app);
+            let mut shards = app.into_iter().flat_map(|a| &a.shards);
+            shards.any(|s| {
+                s.id() == (shard.key.service, shard.key.shard)
+                    && (s.primary, s.incarnation) == (me, shard.incarnation)
+            })
+        };
+        let hosted = self.replicas.iter().map(|(_, h)| &h.replica);
+        let primaries = hosted.filter(|r| r.as_primary().is_some());
+        let ended = primaries.filter(|r| !goes_on(&r.shard));
+        let ended = ended.map(|r| r.shard.key).collect();
+        self.ingress.end_asks(&ended);
     }
 
     fn drop_replicas(&mut self, id: AppId) {
@@ -103,7 +124,7 @@ impl Worker {
         }
         let (before, ingress) = (self.world.apps.get(&plan.id), &mut self.ingress);
         self.links.reroute(before, &app, |tag| match tag {
-            Tag::Request(app, id) => !ingress.give_up_answered((*app, *id)),
+            Tag::Request(app, id) => !ingress.give_up((*app, *id)),
             Tag::None | Tag::Output(..) | Tag::Replicated(..) => true,
         });
         let before = self.world.apps.insert(plan.id, app);
@@ -286,9 +307,15 @@ impl Worker {
         let Some(Hosted { replica, .. }) = self.replicas.get(id.at()) else {
             return now;
         };
-        // What the process before promised is forgotten, and has run out by then.
+        let key = replica.shard.key;
+        let stateful = self.world.apps[&key.app].service(key).stateful;
+        let has_predecessor = stateful && shard.predecessor.is_some();
+        // What the process before promised is forgotten, and has run out by then. So has what others
+        // promised that are gone, while this copy was no backup.
         let from = if replica.is_recovered {
             now.max(self.world.recovered_at + LEASE)
+        } else if has_predecessor && replica.role() == Role::Joining {
+            now + LEASE
         } else {
             now
         };
