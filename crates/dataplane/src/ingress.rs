@@ -46,7 +46,7 @@ pub(crate) enum Asker {
     Driver,
     /// A shard here, for its service.
     Shard(ShardKey),
-    /// A shard that this node serves no more, or serves anew: its primary asks for itself.
+    /// A shard whose primary here has ended: its next primary asks for itself.
     Former,
 }
 

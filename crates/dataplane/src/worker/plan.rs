@@ -67,8 +67,8 @@ impl Worker {
         self.request_leases();
     }
 
-    /// Shards of which this node is the primary until this plan: others ask for them now, or this node
-    /// does so anew.
+    /// Ends what this node asks for shards of which it is no longer the primary, or again in another
+    /// incarnation: the next primary asks for itself.
     fn end_asks(&mut self, plan: &NodePlan) {
         let me = self.world.config.node;
         let apps: BTreeMap<AppId, &AppPlan> = plan.apps.iter().map(|a| (a.id, a)).collect();
