@@ -75,7 +75,7 @@ const TIMERS_FIRED_AFTER: Nanos = Nanos::from_secs(3);
 const TICKS_FIRED_AFTER: Nanos = Nanos::from_secs(10);
 /// How far the clock of a node may be ahead.
 const AHEAD_MAX: Nanos = Nanos::from_secs(1);
-/// How long a move of the orchestrator may take when little else is to be done.
+/// How long moves may take when little else is to be done.
 const MOVED_AFTER: Nanos = Nanos::from_secs(5);
 /// Longest deadline of a scenario that goes on until all its requests must be forgotten.
 const DEADLINE_SHORT_MS: u64 = 3_000;
@@ -319,11 +319,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Waits until the orchestrator has ended a move that it may have just begun: a new primary sends
-    /// again what nobody has told it to be durable.
+    /// Waits until moves have ended that may have just begun, by the orchestrator or back to a node that
+    /// was away: a new primary sends again what nobody has told it to be durable.
     fn let_moves_end(&mut self) {
         let until = self.cluster.now + MOVED_AFTER;
-        while self.scenario.has_starvation() && self.cluster.now < until && !self.is_settled() {
+        while self.cluster.now < until && !self.is_settled() {
             self.step();
         }
     }
