@@ -395,11 +395,12 @@ impl Control {
             control.firmly(key, Role::Primary, found)
         })?;
         let app = self.apps.get_mut(&id).expect("just seen");
+        let is_stateful = app.plan.app.service(key.service).stateful;
         app.orphans.remove(&(key.service, key.shard));
         let shard = app.shard_mut(key).expect("just seen");
         shard.view += 1;
-        // Nobody is left who could have granted a lease, and a stateless one needs none.
-        take_over(shard, node, true);
+        // A former primary that is cut off may still hold leases, also of processes that have ended.
+        take_over(shard, node, !is_stateful);
         Ok(())
     }
 

@@ -17,6 +17,7 @@ fn kept_scenarios() {
             failed.push((file, failure));
         }
     }
+    drop(std::panic::take_hook());
     assert!(
         failed.is_empty(),
         "{failed:#?}\nreplay: cargo run --release -p e3-nemesis -- file FILE"

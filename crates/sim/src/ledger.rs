@@ -95,6 +95,14 @@ impl Ledger {
         }
     }
 
+    /// Records that shards may be in views again in which other nodes were their primaries, all of which have
+    /// ended.
+    pub(crate) fn give_views_again(&mut self, shards: &[ShardKey]) {
+        for shard in shards {
+            self.acting.remove(shard);
+        }
+    }
+
     /// Records that the scenario destroys the last copy of a shard, one of so many.
     pub fn on_forfeited(&mut self, shard: ShardKey, of: u16, now: Timestamp) {
         self.forfeited.insert((shard, of), now);

@@ -253,9 +253,7 @@ impl<'a> Run<'a> {
         self.wait(BACKLOG);
         self.replace_failing();
         let recovered_by = self.healed_at + self.recovery();
-        while self.is_sound() && self.cluster.now < recovered_by && !self.is_settled() {
-            self.step();
-        }
+        self.let_settle(recovered_by);
         self.whole_at = self.cluster.now;
         let recovered_after = self.healed_at.until(self.whole_at);
         if self.is_sound() {
@@ -322,10 +320,7 @@ impl<'a> Run<'a> {
     /// Waits until moves have ended that may have just begun, by the orchestrator or back to a node that
     /// was away: a new primary sends again what nobody has told it to be durable.
     fn let_moves_end(&mut self) {
-        let until = self.cluster.now + MOVED_AFTER;
-        while self.cluster.now < until && !self.is_settled() {
-            self.step();
-        }
+        self.let_settle(self.cluster.now + MOVED_AFTER);
     }
 
     /// Waits until timers that repeat must have fired once more.
@@ -427,6 +422,13 @@ impl<'a> Run<'a> {
             && !self.is_backing_up()
             && !self.members_change()
             && (self.kept().iter()).all(|(_, kept)| kept.open == 0 && kept.publishing == 0)
+    }
+
+    /// Waits until everything is settled, or until then.
+    fn let_settle(&mut self, until: Timestamp) {
+        while self.is_sound() && self.cluster.now < until && !self.is_settled() {
+            self.step();
+        }
     }
 
     fn wait(&mut self, span: Nanos) {

@@ -214,14 +214,8 @@ impl Scenario {
             let app = &self.apps[c.app];
             let places = app.places().into_iter();
             let services = places.map(|p| &app.services[usize::from(p.service.0)]);
-            let attempts = |s: &ServiceShape| {
-                if self.fails(c.app, s) {
-                    u64::from(app.attempts)
-                } else {
-                    1
-                }
-            };
-            let runs = |s: &ServiceShape| attempts(s) * if s.timer_ms > 0 { 2 } else { 1 };
+            let sets = |s: &ServiceShape| if s.timer_ms > 0 { 2 } else { 1 };
+            let runs = |s: &ServiceShape| self.attempts(c.app, s) * sets(s);
             let called = |s: &ServiceShape| s.calls.map_or(0, |at| app.services[at].service_us);
             let us = services.map(|s| (s.service_us + called(s)) * runs(s));
             let us: u64 = us.sum();
@@ -248,6 +242,15 @@ impl Scenario {
         let mut acts = self.script.iter();
         let is_bad = |act: &Act| act.fault == Fault::BadVersion(app, true);
         service.fails_permille > 0 || acts.any(is_bad)
+    }
+
+    /// How often a handler of a service runs for a message, at most.
+    pub(crate) fn attempts(&self, app: usize, service: &ServiceShape) -> u64 {
+        if self.fails(app, service) {
+            self.apps[app].attempts.into()
+        } else {
+            1
+        }
     }
 
     /// Whether versions are deployed that are no good.

@@ -35,7 +35,7 @@ impl Ticks {
     }
 
     /// The key's timer, of all keys.
-    pub(crate) fn all(state: &State, collection: u16) -> Vec<(Vec<u8>, Ticks)> {
+    pub(crate) fn all(state: &State, collection: u16) -> ByKey {
         let (mut txn, mut all) = (Txn::new(), Vec::new());
         let visit = |key: &[u8], bytes: &[u8]| {
             all.push((key.to_vec(), Ticks::decode(bytes)));
@@ -46,6 +46,9 @@ impl Ticks {
         all
     }
 }
+
+/// Timers, by key.
+pub(crate) type ByKey = Vec<(Vec<u8>, Ticks)>;
 
 /// The collection of these timers; behind those of a service whose keys expire, if they do.
 pub(crate) fn collection(has_ttl: bool) -> u16 {

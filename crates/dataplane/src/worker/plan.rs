@@ -9,7 +9,7 @@ use crate::shard::{Counts, Shard};
 use e3_model::backup::Part;
 use e3_model::plan::{AppPlan, NodePlan, Role, ShardPlan};
 use e3_model::timing::LEASE;
-use e3_model::{AppId, DropReason, Nanos, ShardKey, Timestamp};
+use e3_model::{AppId, DropReason, ShardKey, Timestamp};
 use e3_wire::frame::{Ends, Link};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -184,11 +184,11 @@ impl Worker {
             // Another was to take over, and never did.
             (Some((id, Role::Primary, _)), Some(Role::Primary)) if stateful => {
                 self.depose(id, shard, Role::Backup);
-                self.succeed(id, shard);
+                self.promote(id, shard);
             }
             (Some((id, Role::Backup | Role::Joining, _)), Some(Role::Primary)) => {
                 self.drop_ends(key);
-                self.succeed(id, shard);
+                self.promote(id, shard);
             }
             (Some((id, Role::Backup | Role::Joining, _)), Some(role)) => {
                 if let Some(hosted) = self.replicas.get_mut(id.at()) {
@@ -238,7 +238,6 @@ impl Worker {
         replica.awaits_state = awaited.is_some();
         let service = app.service(key);
         let is_on_disk = service.is_on_disk();
-        let is_successor = service.stateful && shard.predecessor.is_some();
         // The shard of the application that was backed up is a predecessor too.
         let is_restored = !service.stateful && app.plan.restored.is_some();
         if role == Role::Primary && (shard.predecessor.is_some() || is_restored) {
@@ -249,16 +248,12 @@ impl Worker {
             self.put_on_disk(&mut replica);
         }
         replica.follow(shard, role);
-        let begins_again = is_successor && !replica.is_recovered;
         let id = self.host(replica);
         if let Some(part) = awaited {
             self.begin_restore(key, part);
         }
         if role == Role::Primary {
-            let serve_at = self.serve_at(id, shard);
-            // Processes that are gone may have promised their leases to one that is cut off.
-            let wait = if begins_again { LEASE } else { Nanos::ZERO };
-            self.promote(id, shard, serve_at.max(self.world.now + wait));
+            self.promote(id, shard);
         }
     }
 
@@ -278,14 +273,9 @@ impl Worker {
         id
     }
 
-    /// A replica takes over.
-    fn succeed(&mut self, id: ReplicaId, shard: &ShardPlan) {
+    /// Makes a replica the primary.
+    fn promote(&mut self, id: ReplicaId, shard: &ShardPlan) {
         let serve_at = self.serve_at(id, shard);
-        self.promote(id, shard, serve_at);
-    }
-
-    /// Makes a replica the primary, which begins at `serve_at`.
-    fn promote(&mut self, id: ReplicaId, shard: &ShardPlan, serve_at: Timestamp) {
         self.generation += 1;
         if let Some(hosted) = self.replicas.get_mut(id.at()) {
             let (now, generation) = (self.world.now, self.generation);

@@ -240,6 +240,12 @@ impl Agents {
         agents.filter(|a| a.incarnation.is_some()).count()
     }
 
+    /// Version of the newest plan that a process which lives has applied.
+    pub(super) fn newest_plan(&self) -> u64 {
+        let versions = self.agents.values().map(|a| a.plan_version);
+        versions.max().unwrap_or(0)
+    }
+
     /// Sets the wall clock of a node off by this much, for processes that start from now on.
     pub(super) fn set_wall_offset_ms(&mut self, node: u32, offset_ms: i64) {
         self.wall_offsets_ms.insert(node, offset_ms);

@@ -4,7 +4,7 @@ mod effects;
 
 use super::{PROBE, PROBES, PROBES_LATE, Run, TICKS_FIRED_AFTER, TIMERS_FIRED_AFTER};
 use crate::scenario::ServiceShape;
-use crate::ticks;
+use crate::ticks::{self, Ticks};
 use e3_collections::State;
 use e3_dataplane::limits::EXPIRY_LAG_MAX;
 use e3_dataplane::{Beside, Kept};
@@ -224,18 +224,10 @@ impl Run<'_> {
     pub(super) fn ticks_fire_within(&self) -> Nanos {
         let mut work = Nanos::ZERO;
         for (key, state) in &self.states() {
-            let Some(shape) = self.shape_of(*key).filter(|s| s.ticks) else {
-                continue;
-            };
-            let at = usize::from(key.app.0) - 1;
-            let attempts = if self.scenario.fails(at, shape) {
-                u64::from(self.scenario.apps[at].attempts)
-            } else {
-                1
-            };
-            let collection = ticks::collection(shape.ttl_ms > 0);
-            let timers = ticks::Ticks::all(&state.borrow(), collection).len() as u64;
-            work += Nanos::from_micros(shape.service_us) * (timers * attempts);
+            if let Some((shape, timers)) = self.ticks_of(*key, &state.borrow()) {
+                let attempts = self.scenario.attempts(usize::from(key.app.0) - 1, shape);
+                work += Nanos::from_micros(shape.service_us) * (timers.len() as u64 * attempts);
+            }
         }
         TICKS_FIRED_AFTER.max(TIMERS_FIRED_AFTER + work)
     }
@@ -247,15 +239,14 @@ impl Run<'_> {
         let within = self.ticks_fire_within();
         let mut wrong = Vec::new();
         for (key, state) in &self.states() {
-            let Some(shape) = self.shape_of(*key).filter(|s| s.ticks) else {
+            let Some((shape, timers)) = self.ticks_of(*key, &state.borrow()) else {
                 continue;
             };
             // A timer whose every attempt fails is a dead letter.
             if self.scenario.fails(usize::from(key.app.0) - 1, shape) {
                 continue;
             }
-            let collection = ticks::collection(shape.ttl_ms > 0);
-            for (of, ticks) in ticks::Ticks::all(&state.borrow(), collection) {
+            for (of, ticks) in timers {
                 if let Some(due) = ticks::missed(&ticks, whole, within, now) {
                     wrong.push(format!(
                         "{key}: the repeating timer of key {of:?} did not fire in minute {due}: {ticks:?}"
@@ -266,6 +257,13 @@ impl Run<'_> {
         for what in wrong {
             self.violation(what);
         }
+    }
+
+    /// The timers of a shard that repeat, if its service has such.
+    fn ticks_of(&self, key: ShardKey, state: &State) -> Option<(&ServiceShape, ticks::ByKey)> {
+        let shape = self.shape_of(key).filter(|s| s.ticks)?;
+        let collection = ticks::collection(shape.ttl_ms > 0);
+        Some((shape, Ticks::all(state, collection)))
     }
 
     /// The shape of a shard's service.

@@ -97,10 +97,7 @@ impl Run<'_> {
             self.cluster.clients.push(client);
             self.cluster.begin_load((first + app) as u16);
         }
-        let until = self.cluster.now + PROBE + Nanos::from_secs(1);
-        while self.cluster.now < until && self.is_sound() && !self.is_settled() {
-            self.step();
-        }
+        self.let_settle(self.cluster.now + PROBE + Nanos::from_secs(1));
         self.check_probes(first);
         // The last requests may still have effects after their answers.
         self.wait(Nanos::from_secs(1));

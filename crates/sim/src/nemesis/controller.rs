@@ -3,7 +3,10 @@
 //! its log.
 
 mod lifecycle;
+mod polls;
 
+pub(super) use self::polls::Poll;
+use self::polls::Waiting;
 use super::agents::{Agents, Answer};
 use super::placed::Placed;
 use super::probation::{Figures, Versions};
@@ -11,8 +14,8 @@ use crate::cluster::{CLUSTER, Cluster};
 use crate::disk::SimDisk;
 use e3_control::limits::{PROGRESS_TIMEOUT, RESHARD_TIMEOUT};
 use e3_control::{
-    Applied, Command, CommandError, Control, InstanceLoad, Interest, Membership, NodeLoad,
-    Orchestrator, PlanAnswer, PlanRequest, Plans,
+    Applied, Command, CommandError, Control, InstanceLoad, Membership, NodeLoad, Orchestrator,
+    Plans,
 };
 use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::timing::{HEARTBEAT_TIMEOUT, SILENCE_CHECK_INTERVAL};
@@ -21,10 +24,6 @@ use e3_random::Random;
 use e3_store::Store;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// `PLAN_QUIET` of the controller.
-const PLAN_QUIET: Nanos = Nanos::from_millis(200);
-/// `PLAN_WAIT` of the node.
-const PLAN_WAIT: Nanos = Nanos::from_secs(10);
 /// Heartbeats that wait for a paused controller; the system drops any more.
 const MAIL_MAX: usize = 4_000;
 /// Bytes of log after which there is a snapshot; the product waits for more.
@@ -45,30 +44,6 @@ pub(super) enum Mail {
     Report(NodeId, u32, Report),
     /// A request for a newer plan.
     Poll(u32, Poll),
-}
-
-/// A request for a newer plan.
-#[derive(Clone, Debug)]
-pub(super) struct Poll {
-    /// The process that asks.
-    pub(super) process: u64,
-    pub(super) incarnation: u32,
-    /// The version that it has.
-    pub(super) after: u64,
-    /// The process of the controller that sent it.
-    pub(super) source: Option<u64>,
-    pub(super) interest: Interest,
-}
-
-/// A request for a newer plan that waits.
-#[derive(Debug)]
-struct Waiting {
-    poll: Poll,
-    since: Timestamp,
-    /// The version for which it was looked at.
-    looked_at: Option<u64>,
-    /// When the number of a version that does not concern the node is its answer.
-    quiet_until: Option<Timestamp>,
 }
 
 /// The part of a node's report that the controller acts on.
@@ -103,6 +78,8 @@ pub(super) struct ControllerProcess {
     pub(super) rots: bool,
     /// What the disk should have held when it lost writes, of which an operator has a copy.
     copy: Option<(SimDisk, Control)>,
+    /// Shards that were in later incarnations by decisions that are lost, and the version of the plan before.
+    lost: Option<(u64, Vec<ShardKey>)>,
     /// How often that copy was restored.
     pub(super) restored_logs: u64,
     /// Since when it has known that the log lacks plans that nodes have applied.
@@ -141,6 +118,7 @@ impl ControllerProcess {
             torn: None,
             rots: false,
             copy: None,
+            lost: None,
             restored_logs: 0,
             older_since: None,
             busy_until: Timestamp::ZERO,
@@ -226,7 +204,7 @@ impl ControllerProcess {
         let before = can_fail.then(|| self.control.clone());
         let command = &self.control.at(now, command);
         let placed = Placed::of(&self.control);
-        let format = self.control.format;
+        let (format, version) = (self.control.format, self.control.version);
         let (applied, choices) = self.control.apply_choosing(command).ok()?;
         if applied == Applied::Nothing {
             return Some(applied);
@@ -248,7 +226,9 @@ impl ControllerProcess {
             }
             self.control = after;
         }
-        self.copy = None;
+        if let Some((_, all)) = self.copy.take() {
+            self.lost = Some((version, self.behind(&all)));
+        }
         self.store.sync().expect("the simulated disk never says no");
         if self.store.log_len() > LOG_LEN_MAX {
             let bytes = serde_json::to_vec(&self.control).expect("state has text keys only");
@@ -282,6 +262,7 @@ impl ControllerProcess {
             self.next_look = now + SILENCE_CHECK_INTERVAL;
             self.look(now);
         }
+        self.give_views_again(cluster, agents);
         if now >= self.busy_until {
             self.answer_polls(cluster, agents);
         }
@@ -311,13 +292,7 @@ impl ControllerProcess {
                 }
             }
             Mail::Poll(node, poll) => {
-                let waiting = Waiting {
-                    poll,
-                    since: now,
-                    looked_at: None,
-                    quiet_until: None,
-                };
-                self.polls.insert(node, waiting);
+                self.polls.insert(node, Waiting::new(now, poll));
             }
         }
     }
@@ -443,53 +418,5 @@ impl ControllerProcess {
             self.execute(now, &Command::Cancel { key });
         }
         self.orchestrate(now);
-    }
-
-    fn answer_polls(&mut self, cluster: &mut Cluster, agents: &mut Agents) {
-        let now = cluster.now;
-        // As `check_current` of the controller: who is a member must be known first.
-        let knows = self.can_decide(now);
-        self.plans.note(&self.control);
-        let mut polls = std::mem::take(&mut self.polls);
-        polls.retain(|node, waiting| {
-            let is_member = self.is_member(NodeId(*node), waiting.poll.incarnation);
-            let answer = match (is_member, knows) {
-                (true, _) => self.answer_poll(*node, waiting, now),
-                (false, true) => Some(Answer::Expelled),
-                (false, false) => None,
-            };
-            let is_over = now > waiting.since + PLAN_WAIT;
-            let answer = answer.or(is_over.then_some(Answer::Nothing));
-            let waits = answer.is_none();
-            if let Some(answer) = answer {
-                agents.answer(cluster, *node, waiting.poll.process, answer);
-            }
-            waits
-        });
-        self.polls = polls;
-    }
-
-    /// What the node is sent, or the number of the version after a while if that does not concern it.
-    fn answer_poll(&mut self, node: u32, waiting: &mut Waiting, now: Timestamp) -> Option<Answer> {
-        let (version, poll) = (self.control.version, &waiting.poll);
-        if waiting.looked_at.replace(version) != Some(version) {
-            let asked = PlanRequest {
-                node: NodeId(node),
-                after: poll.after,
-                is_known: poll.source == Some(self.process),
-                interest: Some(poll.interest.clone()),
-            };
-            if let Some(answer) = self.plans.answer(&self.control, &asked) {
-                return Some(match answer {
-                    PlanAnswer::Change(change) => Answer::Change(change.into()),
-                    PlanAnswer::Whole(plan) => Answer::Plan(plan.into(), self.process),
-                });
-            }
-        }
-        if version <= poll.after {
-            return None;
-        }
-        let quiet_until = *waiting.quiet_until.get_or_insert(now + PLAN_QUIET);
-        (now >= quiet_until).then_some(Answer::Unchanged(version))
     }
 }

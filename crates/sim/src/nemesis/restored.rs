@@ -31,10 +31,7 @@ impl Run<'_> {
         if self.copies().is_empty() {
             return;
         }
-        let until = self.cluster.now + self.recovery();
-        while self.is_sound() && self.cluster.now < until && !self.is_settled() {
-            self.step();
-        }
+        self.let_settle(self.cluster.now + self.recovery());
         self.check_settled();
         self.wait_for_timers();
         self.let_ticks_pass();

@@ -3,8 +3,9 @@
 
 use super::{AppShape, Fault, Scenario};
 
-/// Hole: if the controller's disk loses confirmed writes, and a power cut takes what the nodes know of
-/// them from memory, a view or the id of a node may be given twice.
+/// Hole: if the controller's disk loses confirmed writes, and all processes end that have applied their
+/// plans, a view or the id of a node may be given twice. The checker knows of views; power cuts of all nodes
+/// and new nodes are left out.
 pub(crate) fn may_lose_log_and_memory(scenario: &Scenario) -> bool {
     let mut acts = scenario.script.iter();
     acts.any(|act| matches!(act.fault, Fault::LostWrites))
