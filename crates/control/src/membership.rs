@@ -99,6 +99,8 @@ pub struct Membership {
     started: Moment,
     /// The last turn.
     now: Moment,
+    /// Since the start it has listened for as long as a silence takes, or there was nobody to hear.
+    has_listened: bool,
     /// All members were silent at the last turn: it may be the controller that is cut off.
     deaf: bool,
     /// Members that cannot say what they have seen: their processes have ended, or ask to join.
@@ -128,6 +130,7 @@ impl Membership {
             listening: now,
             started: now,
             now,
+            has_listened: false,
             deaf: false,
             excused: BTreeMap::new(),
             nodes: Vec::new(),
@@ -304,8 +307,12 @@ impl Membership {
 
     /// Whether every member has been heard since the start or cannot say what it has seen, or has had the
     /// time for it while this process listened; more time if none has been heard. Before that nothing
-    /// should be decided: nodes may have seen decisions that the log lacks.
+    /// should be decided: nodes may have seen decisions that the log lacks. So may processes of which the log
+    /// knows nothing, so it listens for a while in any case.
     pub fn is_settled(&self, now: Timestamp, control: &Control) -> bool {
+        if !self.has_listened && !control.members.is_empty() {
+            return false;
+        }
         let is_listening = now.since(self.now.at) <= TURN_GAP_MAX;
         let had_gap = self.listening != self.started;
         let listened = now.since(self.listening.at);
@@ -373,6 +380,8 @@ impl Membership {
             turn: self.now.turn + 1,
         };
         self.note_members(control);
+        let has_listened = now.since(self.listening.at) > self.timeout;
+        self.has_listened |= has_listened || control.members.is_empty();
         let (mut lost, mut is_near) = (BTreeMap::new(), false);
         for at in 0..self.shards.len() {
             if self.shards[at].calm.is_some_and(|until| now < until) {

@@ -1,13 +1,13 @@
 //! Heartbeats, to the nanosecond and the turn: who counts as heard, as silent, and as lost.
 
 use crate::script::Script;
-use e3_control::Membership;
 use e3_control::limits::{START_GRACE, START_SILENCE};
+use e3_control::{Control, Membership};
 use e3_model::plan::NodeHello;
 use e3_model::timing::{SILENT_TURNS_MIN, TOGETHER, TURN_GAP_MAX};
 use e3_model::{Nanos, NodeId, Timestamp};
 
-const TIMEOUT: Nanos = Nanos::from_secs(5);
+const TIMEOUT: Nanos = Nanos::from_secs(2);
 /// Between two turns.
 const TURN: Nanos = Nanos::from_millis(50);
 const TICK: Nanos = Nanos(1);
@@ -29,6 +29,13 @@ impl Listener {
             membership: Membership::new(now, TIMEOUT),
             now,
         }
+    }
+
+    /// The same, when it has listened for as long as a silence takes.
+    fn listening() -> Listener {
+        let mut listener = Listener::new();
+        listener.turns(listener.now + TIMEOUT + TICK, &[]);
+        listener
     }
 
     fn beat(&mut self, node: NodeId) {
@@ -74,18 +81,18 @@ fn a_start_is_settled_when_all_are_heard_or_had_the_time() {
     assert!(l.is_settled(begin + START_SILENCE + TICK));
 
     // A process that has ended cannot say what it has seen.
-    let mut l = Listener::new();
+    let mut l = Listener::listening();
     l.membership.on_end(A, 1);
-    assert!(!l.is_settled(begin));
+    assert!(!l.is_settled(l.now));
     l.membership.on_end(B, 0);
-    assert!(!l.is_settled(begin), "an earlier one");
+    assert!(!l.is_settled(l.now), "an earlier one");
     l.membership.on_end(B, 1);
-    assert!(l.is_settled(begin));
+    assert!(l.is_settled(l.now));
 
     // Nor can one that asks whether it has joined, or has ended since another process of its node asks.
     let own = |l: &Listener, node: NodeId| l.script.control.members[&node].process;
     for (a, b) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-        let mut l = Listener::new();
+        let mut l = Listener::listening();
         let (a, b) = (own(&l, A) + a, own(&l, B) + b);
         for (name, process, settles) in [
             ("s9-host", 300, false),
@@ -98,7 +105,7 @@ fn a_start_is_settled_when_all_are_heard_or_had_the_time() {
                 ..NodeHello::default()
             };
             l.membership.on_hello(&hello, &l.script.control);
-            assert_eq!(l.is_settled(begin), settles, "process {process} of {name}");
+            assert_eq!(l.is_settled(l.now), settles, "process {process} of {name}");
         }
     }
 
@@ -109,11 +116,11 @@ fn a_start_is_settled_when_all_are_heard_or_had_the_time() {
     assert!(!l.is_settled(begin + START_SILENCE));
     assert!(l.is_settled(begin + START_SILENCE + TICK));
 
-    let mut l = Listener::new();
+    let mut l = Listener::listening();
     l.beat(A);
-    assert!(!l.is_settled(begin));
+    assert!(!l.is_settled(l.now));
     l.beat(B);
-    assert!(l.is_settled(begin));
+    assert!(l.is_settled(l.now));
 
     // A process that was paused heard nothing meanwhile.
     let mut l = Listener::new();
@@ -131,11 +138,30 @@ fn a_start_is_settled_when_all_are_heard_or_had_the_time() {
     assert!(l.is_settled(l.now + TICK));
 
     // A node that is down is not waited for.
-    let mut l = Listener::new();
+    let mut l = Listener::listening();
     l.script.lose(B);
-    assert!(!l.is_settled(begin));
+    assert!(!l.is_settled(l.now));
     l.beat(A);
-    assert!(l.is_settled(begin));
+    assert!(l.is_settled(l.now));
+}
+
+#[test]
+fn a_start_listens_for_processes_that_its_log_does_not_know() {
+    let mut l = Listener::new();
+    let begin = l.now;
+    l.turns(begin + TIMEOUT, &[A, B]);
+    assert!(!l.is_settled(l.now), "all members are heard");
+    l.turns(begin + TIMEOUT + TICK, &[]);
+    assert!(l.is_settled(l.now));
+
+    // Without members it is the log of a new cluster.
+    let mut l = Listener::new();
+    let new = Control::new(1, l.script.control.topology.clone());
+    assert!(l.membership.is_settled(begin, &new));
+    l.membership.lost(begin, &new);
+    l.beat(A);
+    l.beat(B);
+    assert!(l.is_settled(begin), "they have joined since");
 }
 
 #[test]
