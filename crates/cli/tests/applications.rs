@@ -222,7 +222,7 @@ fn floods_raise_alarms_and_nothing_else_does() {
     e3.up();
     for app in ["nfv-din", "nfv-ifid"] {
         e3.deploy_shipped(app);
-        let words = ["--rate", "600", "--duration", "20s", "--seed", "3"];
+        let words = ["--rate", "200", "--duration", "20s", "--seed", "3"];
         let report = e3.json(&[&["load", app], &words[..]].concat());
         assert_eq!(report["verdict"], "proved", "{app}: {}", report["reasons"]);
         for what in ["floods found", "alarms right"] {

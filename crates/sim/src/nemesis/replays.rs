@@ -70,14 +70,17 @@ impl Run<'_> {
         let reshards = acts
             .iter()
             .any(|act| matches!(act.fault, Fault::Reshard(_)));
+        let admitted_max = self.scenario.apps[app].admitted_max as usize;
         for (shard, primary) in shards {
+            // Those that are not admitted are sent again only seconds later.
+            let room = admitted_max.saturating_sub(self.cluster.clients[client].open());
             let read = &mut self.cluster.clients[client].dead_letters;
             let letters = read.remove(&shard).map(|read| read.letters);
             let letters = letters.iter().flatten();
             // Those of publications would come out of order.
             let letters = letters.filter(|(_, letter)| letter.topic.is_none());
             let letters = letters.filter(|(_, letter)| !topics::is_publication(&letter.payload));
-            for letter in letters.take(LETTERS_MAX) {
+            for letter in letters.take(LETTERS_MAX.min(room)) {
                 let mut deadline = *self.random.pick(&DEADLINES);
                 if !reshards && self.random.one_in(2) {
                     deadline = LONG_DEADLINE;
