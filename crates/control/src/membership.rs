@@ -380,7 +380,8 @@ impl Membership {
             turn: self.now.turn + 1,
         };
         self.note_members(control);
-        let has_listened = now.since(self.listening.at) > self.timeout;
+        let had_time = now.since(self.started.at) > self.timeout;
+        let has_listened = had_time && self.now.turn > SILENT_TURNS_MIN;
         self.has_listened |= has_listened || control.members.is_empty();
         let (mut lost, mut is_near) = (BTreeMap::new(), false);
         for at in 0..self.shards.len() {

@@ -154,6 +154,18 @@ fn a_start_listens_for_processes_that_its_log_does_not_know() {
     l.turns(begin + TIMEOUT + TICK, &[]);
     assert!(l.is_settled(l.now));
 
+    // Time in which it had no turns does not count; gaps between turns do not matter.
+    let mut l = Listener::new();
+    for _ in 0..SILENT_TURNS_MIN {
+        l.now += TIMEOUT;
+        l.beat(A);
+        l.beat(B);
+        l.turn();
+        assert!(!l.is_settled(l.now));
+    }
+    l.turn();
+    assert!(l.is_settled(l.now));
+
     // Without members it is the log of a new cluster.
     let mut l = Listener::new();
     let new = Control::new(1, l.script.control.topology.clone());
