@@ -9,11 +9,11 @@ use std::time::Duration;
 /// What the group runs.
 pub const ABOUT: &str = "\
 The thermostat application as in `e3 demo`, on a cluster of its own: clients, controller and six nodes on
-this machine. The rate is doubled until it does not hold, then closed in on by bisection in runs of 3 s,
+this machine. The rate is doubled until it does not hold, then narrowed down by bisection in runs of 3 s,
 each on an empty application; the highest that held is measured for 10 s.
 The processor time of a request is that of all processes at 15,000 requests/s, or at the highest rate that
-held if that is lower, which misses the aim. The same load on ten times the shards shows what an instance costs that
-has nothing to do; it misses its aim if that load does not hold.";
+held if that is lower, which misses the aim. The same load on ten times the shards shows what an idle instance
+costs; it misses its aim if that load does not hold.";
 
 /// A rate is held if at least this part of the offered requests is handled in time.
 const HELD_PART: f64 = 0.99;

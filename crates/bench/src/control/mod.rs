@@ -33,9 +33,9 @@ Moves and losses are of the controller's state machine with 1,000 applications o
 nodes. A loss is over when each shard has a primary and a new backup in the plan: the command, the confirmations that
 copies leave, after which new backups are chosen, and what nodes are sent; the log is left out. The memory is the peak
 while a snapshot is written: state, index, the last plan, the table of heartbeats, the orchestrator, a report of each node.
-Heartbeats come from memory, in random order of the nodes, and are taken as the controller program takes them, by the same
-code: decode, find the member, note when it was heard, its load and its version; lock and clock for 64 at a time; one core.
-Verified are the checksum, CRC-32C, and the authentication tag, SipHash-2-4, under a key that is derived for each heartbeat.
+Heartbeats come from memory, in random order of the nodes, and are handled by the code of the controller program: decode,
+find the member, note when it was heard, its load and its version; lock and clock for 64 at a time; one core. The checksum
+(CRC-32C) and the authentication tag (SipHash-2-4, under a key that is derived for each heartbeat) are verified.
 A turn of the orchestrator is what the controller program does: decide, apply, append to a log on the disk, wait for the
 disk, note the plan. The moves are done between turns, so that the next turn decides about other SmartNICs.";
 
