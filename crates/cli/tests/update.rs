@@ -190,15 +190,16 @@ spec:
 
 #[test]
 fn a_fail_over_does_not_wait_for_code_that_is_being_compiled() {
-    let Some(e3) = E3::with_services() else {
+    let Some(mut e3) = E3::with_services() else {
         return;
     };
+    e3.code_cache = e3.dir.path().join("code");
     e3.up();
     let chain = e3.file("chain.yaml", CHAIN);
     e3.good(&["deploy", &chain, "--wait"]);
 
     // As long as another process compiles, no node does.
-    let cache = std::fs::File::open(e3.dir.path().join("state/nodes/code")).unwrap();
+    let cache = std::fs::File::open(&e3.code_cache).unwrap();
     cache.lock().unwrap();
     let plain = e3.file("plain.yaml", PLAIN);
     e3.good(&["deploy", &plain]);

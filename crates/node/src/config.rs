@@ -17,8 +17,8 @@ pub struct NodeConfig {
     pub formats: Formats,
     /// The controller, such as `http://127.0.0.1:7300`; heartbeats go to the same port.
     pub controller: String,
-    /// Where the node keeps files. Nodes of one machine share the compiled code beside it.
-    pub data_dir: PathBuf,
+    /// Where compiled modules are kept. Nodes of one machine share it, so that each module is compiled once.
+    pub code_cache_dir: PathBuf,
     /// Where this node alone keeps the state of services with `durability: disk`.
     pub journal_dir: PathBuf,
     /// What the node presents to the controller.
@@ -27,12 +27,6 @@ pub struct NodeConfig {
     pub api_token: Token,
     /// Its energy meters.
     pub meters: MeterConfig,
-}
-
-impl NodeConfig {
-    pub(crate) fn code_cache_dir(&self) -> PathBuf {
-        self.data_dir.join("code")
-    }
 }
 
 /// Why a node process ends.

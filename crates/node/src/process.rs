@@ -191,7 +191,7 @@ impl Process {
         let engine = EngineConfig {
             instance_memory_bytes_max: INSTANCE_MEMORY_LEN_MAX,
             instances_max: INSTANCES_MAX,
-            cache_dir: Some(config.code_cache_dir()),
+            cache_dir: Some(config.code_cache_dir.clone()),
             accelerators: welcome.accelerators,
             log: Some(Rc::new(log)),
             ..EngineConfig::new(self.with.ticker.clone())

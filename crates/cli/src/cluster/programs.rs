@@ -61,6 +61,9 @@ pub struct NodeRun {
     /// File of the owner's token, which clients present to the node.
     #[arg(long)]
     pub api_token_file: PathBuf,
+    /// Where compiled modules are kept instead of in the state directory.
+    #[arg(long, env = "E3_CODE_CACHE", value_name = "DIR")]
+    pub code_cache: Option<PathBuf>,
     /// Process whose end is to end this one.
     #[arg(long)]
     pub parent: Option<u32>,
@@ -155,7 +158,7 @@ fn run_node(args: &NodeRun) -> Result<(), Failure> {
         name: args.name.clone(),
         formats: formats()?,
         controller: args.url.clone(),
-        data_dir: state.nodes_dir(),
+        code_cache_dir: args.code_cache.clone().unwrap_or(state.code_cache_dir()),
         journal_dir: state.journal_dir(&args.name),
         node_token: read_token(&args.node_token_file)?,
         api_token: read_token(&args.api_token_file)?,

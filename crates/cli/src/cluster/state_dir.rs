@@ -206,6 +206,10 @@ impl StateDir {
     pub fn nodes_dir(&self) -> PathBuf {
         self.root.join("nodes")
     }
+    /// Where nodes keep compiled modules.
+    pub fn code_cache_dir(&self) -> PathBuf {
+        self.nodes_dir().join("code")
+    }
     /// Where a node keeps the state of services with `durability: disk`.
     pub fn journal_dir(&self, node: &str) -> PathBuf {
         self.nodes_dir().join(node).join("journal")

@@ -16,6 +16,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct E3 {
     /// Temporary.
     pub dir: tempfile::TempDir,
+    /// Compiled modules. All tests share them, since compiling takes a good part of the tests' time.
+    pub code_cache: PathBuf,
 }
 
 /// How a command ended.
@@ -62,6 +64,7 @@ impl E3 {
     pub fn new() -> E3 {
         E3 {
             dir: tempfile::tempdir().unwrap(),
+            code_cache: Path::new(env!("CARGO_TARGET_TMPDIR")).join("code"),
         }
     }
 
@@ -107,6 +110,7 @@ impl E3 {
         }
         command
             .env("E3_DIR", state)
+            .env("E3_CODE_CACHE", &self.code_cache)
             .env("XDG_CONFIG_HOME", self.dir.path());
         if let Some(dir) = services() {
             command.env("E3_SERVICES", dir);
