@@ -12,9 +12,8 @@ pub const ABOUT: &str = "\
 The service `kvs` on clusters of its own: a controller and three nodes on this machine (six for the fail-overs). A
 pause is the longest gap between two replies while one shard moves under load, with a request every 0.5 ms; the
 figure is the median over all moves, less the median of windows of the same length without a move, which alternate with
-them.
-Fail-overs are those of `e3 bench chaos --only failover`. Writes have 64 bytes; E3 and the peer take turns with as many
-clients that each wait for their answer, and all journals are on one disk. `--rounds` sets how many moves and
+them. Fail-overs are those of `e3 bench chaos --only failover`. Writes have 64 bytes; E3 and the peer take turns with as
+many clients that each wait for their answer, and all journals are on one disk. `--rounds` sets how many moves and
 fail-overs there are, `--seconds` the length of a load, `--only` measures one part.";
 
 /// Longest pause of a move of 16 MB.

@@ -66,8 +66,7 @@ fn told(http: &Http, app: &str, command: &str, once: &str) -> Option<String> {
     if !once.is_empty() {
         headers.push(("idempotency-key", once));
     }
-    let ask = |node| http.post(node, &path, &headers, command.as_bytes()).ok();
-    let mut answers = (0..http.nodes.len()).filter_map(ask);
+    let mut answers = http.answers(&path, &headers, command.as_bytes());
     let answer = answers.find(|answer| answer.status == 200)?;
     String::from_utf8(answer.body).ok()
 }

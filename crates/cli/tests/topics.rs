@@ -69,9 +69,8 @@ fn told(http: &Http, (app, key): (&str, usize), command: &str, once: &str) -> Op
     if !once.is_empty() {
         headers.push(("idempotency-key", once));
     }
-    let ask = |node| http.post(node, &path, &headers, command.as_bytes()).ok();
-    let answers = (0..http.nodes.len()).filter_map(ask);
-    let answer = answers.into_iter().find(|answer| answer.status == 200)?;
+    let mut answers = http.answers(&path, &headers, command.as_bytes());
+    let answer = answers.find(|answer| answer.status == 200)?;
     String::from_utf8(answer.body).ok()
 }
 

@@ -139,10 +139,8 @@ fn told(http: &Http, key: &str, text: &str) -> String {
     let path = format!("/v1/apps/order?key={key}");
     let begin = Instant::now();
     loop {
-        // One of the nodes may have been killed.
-        let ask = |node| http.post(node, &path, &BYTES, text.as_bytes()).ok();
-        let answers = (0..http.nodes.len()).filter_map(ask);
-        if let Some(answer) = answers.into_iter().find(|answer| answer.status == 200) {
+        let mut answers = http.answers(&path, &BYTES, text.as_bytes());
+        if let Some(answer) = answers.find(|answer| answer.status == 200) {
             return String::from_utf8(answer.body).unwrap();
         }
         assert!(begin.elapsed() < PATIENCE, "no answer to {text:?}");

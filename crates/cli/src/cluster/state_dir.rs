@@ -202,8 +202,7 @@ impl StateDir {
     pub fn secrets_dir(&self, app: &str) -> PathBuf {
         self.controller_dir().join("secrets").join(app)
     }
-    /// Directory of the nodes.
-    pub fn nodes_dir(&self) -> PathBuf {
+    fn nodes_dir(&self) -> PathBuf {
         self.root.join("nodes")
     }
     /// Where nodes keep compiled modules.

@@ -109,6 +109,17 @@ impl Http {
         answer(request.send(body))
     }
 
+    /// What the nodes answer, asked in turn. Those that have ended are left out.
+    pub fn answers(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> impl Iterator<Item = Answer> {
+        let ask = move |node| self.post(node, path, headers, body).ok();
+        (0..self.nodes.len()).filter_map(ask)
+    }
+
     /// The same at the first node, which must answer, a refused token included.
     #[track_caller]
     pub fn ask(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
