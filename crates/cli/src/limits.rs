@@ -35,6 +35,9 @@ pub const LOCK_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 pub const NODES_HERE_MAX: usize = 256;
 /// Period of asking the controller whether the nodes of the cluster are others.
 pub const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+/// How long `e3 replay` takes a node for the primary of a shard, which the controller has said. Well within the
+/// time that a dead letter of a stateless service waits for copies of its message.
+pub const ROUTE_AGE_MAX: Duration = Duration::from_secs(1);
 /// Time between two status lines.
 pub const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// A process that exits sooner than this after its start is restarted with backoff.

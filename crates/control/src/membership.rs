@@ -103,7 +103,7 @@ pub struct Membership {
     has_listened: bool,
     /// All members were silent at the last turn: it may be the controller that is cut off.
     deaf: bool,
-    /// Members that cannot say what they have seen: their processes have ended, or ask to join.
+    /// Members that have seen nothing which they could still say: processes of their nodes ask to join.
     excused: BTreeMap<NodeId, u32>,
     /// By node.
     nodes: Vec<Entry>,
@@ -213,13 +213,9 @@ impl Membership {
         }
     }
 
-    /// A member's process has ended, and cannot say any more what it has seen.
-    pub fn on_end(&mut self, node: NodeId, incarnation: u32) {
-        self.excused.insert(node, incarnation);
-    }
-
-    /// A process asks to join. If it is another one of a member's node, the member's has ended; if it is the
-    /// member's, it has not been told that it joined, and so has applied no plan.
+    /// A process asks to join. If it is another one of a member's node, the member's has ended, and cannot
+    /// say any more what it has seen; if it is the member's, it has not been told that it joined, and so has
+    /// applied no plan.
     pub fn on_hello(&mut self, hello: &NodeHello, control: &Control) {
         if let Some(node) = control.index().cluster.named(&hello.name)
             && let Some(member) = control.members.get(&node)
@@ -305,10 +301,11 @@ impl Membership {
         heard.filter(|h| h.1 == incarnation).map(|h| h.0.at)
     }
 
-    /// Whether every member has been heard since the start or cannot say what it has seen, or has had the
-    /// time for it while this process listened; more time if none has been heard. Before that nothing
-    /// should be decided: nodes may have seen decisions that the log lacks. So may processes of which the log
-    /// knows nothing, so it listens for a while in any case.
+    /// Whether every member has been heard since the start or is excused, or has had the time for it while
+    /// this process listened; more time if none has been heard. Before that nothing should be decided: nodes
+    /// may have seen decisions that the log lacks. So may processes of which the log knows nothing, so it
+    /// listens for a while in any case, and members that were silent count too: they may have been heard
+    /// again, and those that had ended may have joined again.
     pub fn is_settled(&self, now: Timestamp, control: &Control) -> bool {
         if !self.has_listened && !control.members.is_empty() {
             return false;
@@ -322,15 +319,13 @@ impl Membership {
         if had_time && listened > START_SILENCE {
             return true;
         }
-        let mut up = control.members.iter().filter(|(_, m)| m.up);
+        let mut members = control.members.iter();
         let is_heard =
-            |(node, member): &(&NodeId, &Member)| self.heard(**node, member.incarnation).is_some();
-        let is_excused = |(node, member): &(&NodeId, &Member)| {
-            self.excused.get(*node) == Some(&member.incarnation)
+            |(node, member): (&NodeId, &Member)| self.heard(*node, member.incarnation).is_some();
+        let is_excused = |(node, member): (&NodeId, &Member)| {
+            self.excused.get(node) == Some(&member.incarnation)
         };
-        up.clone()
-            .all(|member| is_heard(&member) || is_excused(&member))
-            || (had_time && up.any(|member| is_heard(&member)))
+        members.clone().all(|m| is_heard(m) || is_excused(m)) || (had_time && members.any(is_heard))
     }
 
     /// Whether a node's process has been silent for too long.
@@ -381,8 +376,8 @@ impl Membership {
         };
         self.note_members(control);
         let had_time = now.since(self.started.at) > self.timeout;
-        let has_listened = had_time && self.now.turn > SILENT_TURNS_MIN;
-        self.has_listened |= has_listened || control.members.is_empty();
+        self.has_listened |=
+            (had_time && self.now.turn > SILENT_TURNS_MIN) || control.members.is_empty();
         let (mut lost, mut is_near) = (BTreeMap::new(), false);
         for at in 0..self.shards.len() {
             if self.shards[at].calm.is_some_and(|until| now < until) {

@@ -4,7 +4,6 @@ use crate::choice::Choices;
 use crate::command::{Applied, Command, CommandError, Deployment, Placed};
 use crate::credentials::{ApiToken, Secrets};
 use crate::cut::Backup;
-use crate::deliberate::{self, Fault};
 use crate::event_list::Events;
 use crate::index::IndexCell;
 use crate::limits::LOSSES_MAX;
@@ -273,14 +272,6 @@ impl Control {
             index: IndexCell::default(),
             choices: Choices::default(),
         }
-    }
-
-    /// The version that a node has applied, of which it tells the low half, if this state is older:
-    /// then decisions are missing.
-    pub fn missing_version(&self, applied_low: u32) -> Option<u64> {
-        let ahead = applied_low.wrapping_sub(self.version as u32).cast_signed();
-        let is_ahead = ahead > 0 && !deliberate::is(Fault::OlderLogTrusted);
-        is_ahead.then(|| self.version + u64::from(ahead.unsigned_abs()))
     }
 
     /// Applies a command. An error leaves the state as it was.

@@ -1,10 +1,10 @@
 //! Services with `durability: disk`: the end of a process is not the end of its copies.
 
 use crate::script::{APP, AT, CLUSTER, KEY, NODES, Script, all_nodes};
-use e3_control::{Applied, Command, CommandError};
+use e3_control::{Applied, Command, CommandError, LaterCopy};
 use e3_model::document::parse_application;
 use e3_model::plan::{CopyOnDisk, NodeEvent, NodeHello, OnDisk, Role};
-use e3_model::{Address, NodeId};
+use e3_model::{Address, NodeId, ServiceId, ShardId, ShardKey};
 use std::collections::BTreeMap;
 
 /// All nodes, and the sample on disk with state in every shard.
@@ -32,19 +32,24 @@ fn disk(s: &Script, node: NodeId) -> Vec<CopyOnDisk> {
         copies.extend(kept.map(|shard| CopyOnDisk {
             key: app.plan.key(shard),
             era: shard.era,
+            view: shard.view,
         }));
     }
     copies
 }
 
-fn hello(s: &Script, node: NodeId, cluster: u64, copies: Vec<CopyOnDisk>) -> Command {
-    let hello = NodeHello {
+fn hello_of(s: &Script, node: NodeId, cluster: u64, copies: Vec<CopyOnDisk>) -> NodeHello {
+    NodeHello {
         name: NODES[node.index()].into(),
         address: Address::default(),
         process: 1_000 + s.log.len() as u64,
         on_disk: Some(OnDisk { cluster, copies }),
         ..NodeHello::default()
-    };
+    }
+}
+
+fn hello(s: &Script, node: NodeId, cluster: u64, copies: Vec<CopyOnDisk>) -> Command {
+    let hello = hello_of(s, node, cluster, copies);
     Command::Join { hello, at: AT }
 }
 
@@ -167,6 +172,78 @@ fn a_move_ends_when_a_process_of_it_restarts() {
         s.settle();
         assert_eq!(s.state_lost(), 0);
         s.check();
+    }
+}
+
+#[test]
+fn a_log_without_the_views_of_copies_on_disk_is_noticed() {
+    let mut s = filled();
+    let (older, before) = (s.control.clone(), s.shard(KEY));
+    s.exit(before.primary);
+    s.settle();
+    let after = s.shard(KEY);
+    assert!(after.view > before.view);
+    let of_key = |c: &CopyOnDisk| c.key == KEY;
+    let copies: Vec<CopyOnDisk> = disk(&s, after.primary).into_iter().filter(of_key).collect();
+    let hello = hello_of(&s, after.primary, CLUSTER, copies.clone());
+    assert_eq!(s.control.later_copy(&hello), None);
+    let later = LaterCopy {
+        key: KEY,
+        view: after.view,
+        known: Some(before.view),
+    };
+    assert_eq!(older.later_copy(&hello), Some(later));
+    let new = Script::all().control;
+    assert_eq!(
+        new.later_copy(&hello),
+        Some(LaterCopy {
+            known: None,
+            ..later
+        })
+    );
+
+    // Nobody speaks for another cluster, or for a node that there is not.
+    let of_other = hello_of(&s, after.primary, CLUSTER + 1, copies);
+    assert_eq!(older.later_copy(&of_other), None);
+    let stranger = NodeHello {
+        name: "s9-host".into(),
+        ..hello.clone()
+    };
+    assert_eq!(older.later_copy(&stranger), None);
+    let name = s.control.apps[&KEY.app].plan.app.name.clone();
+    s.ok(Command::Delete { app: name });
+    assert_eq!(s.control.later_copy(&hello), None, "it is deleted");
+}
+
+#[test]
+fn a_copy_of_a_shard_that_was_merged_is_none_that_the_log_lacks() {
+    let mut s = filled();
+    let last = ShardKey {
+        app: KEY.app,
+        service: ServiceId(1),
+        shard: ShardId(1),
+    };
+    let hellos = all_nodes().into_iter().map(|node| {
+        let copies: Vec<_> = disk(&s, node)
+            .into_iter()
+            .filter(|c| c.key == last)
+            .collect();
+        hello_of(&s, node, CLUSTER, copies)
+    });
+    let hellos: Vec<NodeHello> = hellos.collect();
+    s.ok(Command::Reshard {
+        app: KEY.app,
+        service: last.service,
+        shards: 1,
+    });
+    s.settle();
+    assert!(
+        s.control.apps[&KEY.app].shard(last).is_none(),
+        "{:?}",
+        s.control.apps[&KEY.app].resharding
+    );
+    for hello in hellos {
+        assert_eq!(s.control.later_copy(&hello), None);
     }
 }
 

@@ -42,6 +42,15 @@ impl Listener {
         self.membership.on_heartbeat(self.now, node, 1);
     }
 
+    fn hello(&mut self, name: &str, process: u64) {
+        let hello = NodeHello {
+            name: name.into(),
+            process,
+            ..NodeHello::default()
+        };
+        self.membership.on_hello(&hello, &self.script.control);
+    }
+
     fn turn(&mut self) -> Vec<NodeId> {
         let lost = self.membership.lost(self.now, &self.script.control);
         lost.into_keys().collect()
@@ -80,16 +89,7 @@ fn a_start_is_settled_when_all_are_heard_or_had_the_time() {
     assert!(!l.is_settled(begin + START_SILENCE));
     assert!(l.is_settled(begin + START_SILENCE + TICK));
 
-    // A process that has ended cannot say what it has seen.
-    let mut l = Listener::listening();
-    l.membership.on_end(A, 1);
-    assert!(!l.is_settled(l.now));
-    l.membership.on_end(B, 0);
-    assert!(!l.is_settled(l.now), "an earlier one");
-    l.membership.on_end(B, 1);
-    assert!(l.is_settled(l.now));
-
-    // Nor can one that asks whether it has joined, or has ended since another process of its node asks.
+    // A process cannot say what it has seen if it asks whether it has joined, or has ended since another process of its node asks.
     let own = |l: &Listener, node: NodeId| l.script.control.members[&node].process;
     for (a, b) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         let mut l = Listener::listening();
@@ -99,19 +99,14 @@ fn a_start_is_settled_when_all_are_heard_or_had_the_time() {
             ("s1-host", a, false),
             ("s1-nic0", b, true),
         ] {
-            let hello = NodeHello {
-                name: name.into(),
-                process,
-                ..NodeHello::default()
-            };
-            l.membership.on_hello(&hello, &l.script.control);
+            l.hello(name, process);
             assert_eq!(l.is_settled(l.now), settles, "process {process} of {name}");
         }
     }
 
     // The other one may have seen more.
     let mut l = Listener::new();
-    l.membership.on_end(A, 1);
+    l.hello("s1-host", own(&l, A));
     l.turns(begin + START_SILENCE, &[]);
     assert!(!l.is_settled(begin + START_SILENCE));
     assert!(l.is_settled(begin + START_SILENCE + TICK));
@@ -137,12 +132,25 @@ fn a_start_is_settled_when_all_are_heard_or_had_the_time() {
     assert!(!l.is_settled(l.now));
     assert!(l.is_settled(l.now + TICK));
 
-    // A node that is down is not waited for.
-    let mut l = Listener::listening();
-    l.script.lose(B);
-    assert!(!l.is_settled(l.now));
-    l.beat(A);
-    assert!(l.is_settled(l.now));
+    // One that is down may have been heard again, and one that has ended may have joined again, by decisions
+    // that are lost.
+    for ends in [false, true] {
+        let mut l = Listener::new();
+        l.script.lose(B);
+        if ends {
+            l.script.exit(B);
+        }
+        l.turns(begin + START_GRACE, &[A]);
+        assert!(!l.is_settled(l.now), "B is awaited");
+        l.turns(l.now + TICK, &[A]);
+        assert!(l.is_settled(l.now), "A is heard, and B had the time");
+
+        let mut l = Listener::listening();
+        l.script.lose(B);
+        l.beat(A);
+        l.hello("s1-nic0", 300);
+        assert!(l.is_settled(l.now), "its next process asks to join");
+    }
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn shards_are_split_when_the_load_rises_and_merged_when_it_falls() {
     let split = events(&c, K::OrchestratorSplit).pop().unwrap();
     assert!(
         split.why.starts_with(
-            "load: the busiest of 2 shards uses 80.0 % of a core, 80.0 % on average; at least 60 %, for 3 looks; 4 shards"
+            "load: the busiest of 2 shards uses 80.0 % of a core, 80.0 % on average; at least 60 %, for 3 checks; 4 shards"
         ),
         "{split:?}"
     );

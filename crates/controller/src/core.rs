@@ -13,8 +13,8 @@ use crate::seal::{SecretKey, provide_key};
 use crate::taking::Taking;
 use e3_clock::Clock;
 use e3_control::{
-    Applied, Command, Control, Hearing, Membership, Orchestrator, PlanAnswer, PlanRequest, Plans,
-    Probation,
+    Applied, Command, Control, Hearing, LaterCopy, Membership, Orchestrator, PlanAnswer,
+    PlanRequest, Plans, Probation,
 };
 use e3_model::application::Durability;
 use e3_model::plan::NodeReport;
@@ -279,13 +279,34 @@ impl Core {
     pub(crate) fn on_missing(&mut self, node: NodeId, applied: u64) {
         if self.broken.is_none() {
             let (name, version) = (self.node_name(node), self.control.version);
-            let reason = format!(
-                "node {name} has applied plan {applied}, but the controller's log ends with plan {version}; \
-                 restore the log from its newest copy and restart the controller"
-            );
-            tracing::error!("{reason}");
-            self.broken = Some(reason);
+            self.on_older_log(&format!(
+                "node {name} has applied plan {applied}, but the controller's log ends with plan {version}"
+            ));
         }
+    }
+
+    /// The same of a copy on the disk of a node that asks to join.
+    pub(crate) fn on_later_copy(&mut self, node: &str, later: LaterCopy) {
+        if self.broken.is_none() {
+            let LaterCopy { key, view, known } = later;
+            self.on_older_log(&match known {
+                Some(known) => format!(
+                    "node {node} has a copy of shard {} of view {view} on its disk, but the controller's log ends with its view {known}",
+                    self.shard_name(key)
+                ),
+                None => format!(
+                    "node {node} has a copy of a shard of application {} on its disk, which the controller's log does not have",
+                    key.app
+                ),
+            });
+        }
+    }
+
+    fn on_older_log(&mut self, what: &str) {
+        let reason =
+            format!("{what}; restore the log from its newest copy and restart the controller");
+        tracing::error!("{reason}");
+        self.broken = Some(reason);
     }
 
     /// Whether every member was heard since this process started, or had enough time.

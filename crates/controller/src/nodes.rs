@@ -71,7 +71,7 @@ pub(crate) async fn exited(
     body: Result<Json<ExitedRequest>, JsonRejection>,
 ) -> Result<Json<ExitedResponse>, Refusal> {
     let Json(request) = body.map_err(|e| bad_json(&e))?;
-    let Some((node, incarnation)) = shared.core().note_exit(&request)? else {
+    let Some((node, incarnation)) = shared.core().ended(&request)? else {
         return Ok(Json(ExitedResponse { incarnation: None }));
     };
     until_heard(&shared).await?;
@@ -91,24 +91,23 @@ pub(crate) async fn exited(
 }
 
 impl Core {
-    /// Notes that a member's process has ended, if another one of its node asks to join.
+    /// Notes what a hello shows: that the process of a member has ended, or that the log lacks decisions.
     fn note_hello(&mut self, hello: &NodeHello) {
         self.hearing.membership.on_hello(hello, &self.control);
+        if let Some(later) = self.control.later_copy(hello) {
+            self.on_later_copy(&hello.name, later);
+        }
     }
 
-    /// Notes that a member's process has ended; gives the node and the process's incarnation.
-    fn note_exit(&mut self, request: &ExitedRequest) -> Result<Option<(NodeId, u32)>, Refusal> {
+    /// The member whose process has ended: the node and the process's incarnation.
+    fn ended(&self, request: &ExitedRequest) -> Result<Option<(NodeId, u32)>, Refusal> {
         let named = self.control.topology.node_named(&request.node);
         let Some(node) = named.map(|n| n.id) else {
             return Err(no_node(&self.control.topology, &request.node));
         };
         let member = self.control.members.get(&node);
         let is_meant = |m: &&Member| pid_of(m.process) == request.pid;
-        let ended = member.filter(is_meant).map(|m| (node, m.incarnation));
-        if let Some((node, incarnation)) = ended {
-            self.hearing.membership.on_end(node, incarnation);
-        }
-        Ok(ended)
+        Ok(member.filter(is_meant).map(|m| (node, m.incarnation)))
     }
 
     /// Refuses processes that are not the node's present one.

@@ -2,6 +2,8 @@
 
 use crate::common::{APP, Controller, NODES, beat as heartbeats, free_port, heartbeat_key, tagged};
 use e3_model::api::*;
+use e3_model::plan::{CopyOnDisk, NodeHello, OnDisk};
+use e3_model::{AppId, Formats, ServiceId, ShardId, ShardKey};
 use e3_wire::heartbeat::Heartbeat;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -59,4 +61,52 @@ fn nothing_is_decided_from_a_log_that_is_older_than_what_nodes_have_seen() {
     let _beats = heartbeats(address, nodes);
     let renamed = APP.replace("two-services", "another");
     assert_eq!(controller.deploy(&renamed).0, 200);
+}
+
+/// All nodes have ended, so no heartbeat says it.
+#[test]
+fn nothing_is_decided_from_a_log_that_is_older_than_the_copies_on_a_disk() {
+    let tmp = tempfile::tempdir().unwrap();
+    let address = free_port();
+    let controller = Controller::start(tmp.path(), address);
+    let nodes: Vec<_> = NODES.iter().map(|n| controller.join(n, 1)).collect();
+    assert_eq!(controller.deploy(APP).0, 200);
+    drop(controller);
+    let log = tmp.path().join("log/log");
+    let older = std::fs::read(&log).unwrap();
+    let of_app = |app, view| {
+        let key = ShardKey {
+            app: AppId(app),
+            service: ServiceId(1),
+            shard: ShardId(0),
+        };
+        let copies = vec![CopyOnDisk { key, era: 1, view }];
+        let cluster = nodes[0].cluster;
+        Some(OnDisk { cluster, copies })
+    };
+    let hello = |on_disk| NodeHello {
+        name: NODES[0].into(),
+        process: 2,
+        on_disk,
+        formats: Formats::PROGRAM,
+        ..NodeHello::default()
+    };
+    for (on_disk, told) in [
+        (
+            of_app(1, 7),
+            "has a copy of shard two-services/back/0 of view 7 on its disk, but the controller's log ends with its view 1",
+        ),
+        (
+            of_app(2, 1),
+            "has a copy of a shard of application a2 on its disk, which the controller's log does not have",
+        ),
+    ] {
+        let controller = Controller::start(tmp.path(), address);
+        let (status, body) = controller.post("/v1/nodes/hello", &hello(on_disk));
+        assert!(status == 507 && body.contains(told), "{status}: {body}");
+        let (status, body) = controller.deploy(APP);
+        assert!(status == 507 && body.contains(told), "{status}: {body}");
+        drop(controller);
+        assert_eq!(std::fs::read(&log).unwrap(), older, "nothing was decided");
+    }
 }

@@ -216,7 +216,7 @@ impl Backup {
             }
             Replicated::SnapshotDead(id, dead) => {
                 let incoming = self.incoming.as_mut().ok_or(NO_SNAPSHOT)?;
-                incoming.dead_letters.keep(id, dead);
+                incoming.dead_letters.keep(id, dead, Timestamp::ZERO);
             }
             Replicated::SnapshotTimer(timer) => {
                 let incoming = self.incoming.as_mut().ok_or(NO_SNAPSHOT)?;

@@ -6,7 +6,7 @@
 //! the client asks and wherever the primary moves.
 
 use crate::limits::DEAD_LETTERS_MAX;
-use e3_model::{MessageId, Slot};
+use e3_model::{MessageId, Slot, Timestamp};
 use e3_wire::dead_letter::DeadLetter;
 use e3_wire::entry::Outcome;
 use std::collections::BTreeMap;
@@ -16,23 +16,40 @@ use std::collections::BTreeMap;
 pub(crate) struct DeadLetters {
     /// By the order in which they came.
     kept: BTreeMap<u64, (MessageId, DeadLetter)>,
-    /// Place of each letter in `kept`.
-    places: BTreeMap<MessageId, u64>,
+    places: BTreeMap<MessageId, Place>,
     next: u64,
     /// Letters that made room for newer ones.
     dropped: u64,
 }
 
+/// Where a letter is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Its number in [`DeadLetters::kept`].
+    number: u64,
+    /// See [`DeadLetters::copies_until`].
+    copies_until: Timestamp,
+}
+
 impl DeadLetters {
-    /// Keeps a dead letter. One that is there already stays if the message has come once more and nobody
-    /// knew any more whether it was handled: the first one proves that it was not.
-    pub(crate) fn keep(&mut self, id: MessageId, letter: DeadLetter) {
-        if letter.outcome == Outcome::Unknown && self.places.contains_key(&id) {
+    /// Keeps a dead letter; copies of its message may come until `copies_until`. One that is there already stays
+    /// if the message has come once more and nobody knew any more whether it was handled: the first one proves
+    /// that it was not.
+    pub(crate) fn keep(&mut self, id: MessageId, letter: DeadLetter, copies_until: Timestamp) {
+        if letter.outcome == Outcome::Unknown
+            && let Some(place) = self.places.get_mut(&id)
+        {
+            place.copies_until = place.copies_until.max(copies_until);
             return;
         }
         self.remove(&id);
-        self.kept.insert(self.next, (id, letter));
-        self.places.insert(id, self.next);
+        let number = self.next;
+        self.kept.insert(number, (id, letter));
+        let place = Place {
+            number,
+            copies_until,
+        };
+        self.places.insert(id, place);
         self.next += 1;
         if self.kept.len() > DEAD_LETTERS_MAX
             && let Some((_, (oldest, _))) = self.kept.pop_first()
@@ -44,7 +61,7 @@ impl DeadLetters {
 
     fn remove(&mut self, id: &MessageId) -> Option<DeadLetter> {
         let place = self.places.remove(id)?;
-        let (_, letter) = self.kept.remove(&place)?;
+        let (_, letter) = self.kept.remove(&place.number)?;
         Some(letter)
     }
 
@@ -58,9 +75,14 @@ impl DeadLetters {
     }
 
     pub(crate) fn get(&self, id: &MessageId) -> Option<&DeadLetter> {
-        self.kept
-            .get(self.places.get(id)?)
-            .map(|(_, letter)| letter)
+        let (_, letter) = self.kept.get(&self.places.get(id)?.number)?;
+        Some(letter)
+    }
+
+    /// Until when copies of a letter's message may come, also after its client has done with it. Only the
+    /// process that made the letter knows.
+    pub(crate) fn copies_until(&self, id: &MessageId) -> Option<Timestamp> {
+        self.places.get(id).map(|place| place.copies_until)
     }
 
     /// Oldest first.
@@ -81,7 +103,7 @@ impl DeadLetters {
     /// Adds newer letters.
     pub(crate) fn append(&mut self, newer: DeadLetters) {
         for (_, (id, letter)) in newer.kept {
-            self.keep(id, letter);
+            self.keep(id, letter, newer.places[&id].copies_until);
         }
     }
 
@@ -96,7 +118,8 @@ impl DeadLetters {
         for letters in from {
             to[0].dropped += letters.dropped;
             for (_, (id, letter)) in letters.kept {
-                to[place(Slot::of(&letter.key))].keep(id, letter);
+                let copies_until = letters.places[&id].copies_until;
+                to[place(Slot::of(&letter.key))].keep(id, letter, copies_until);
             }
         }
         to
@@ -122,7 +145,7 @@ impl DeadLetters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use e3_model::{RequestId, Timestamp};
+    use e3_model::RequestId;
 
     const MAX: u64 = DEAD_LETTERS_MAX as u64;
 
@@ -131,7 +154,7 @@ mod tests {
     }
 
     fn keep(letters: &mut DeadLetters, seq: u64) {
-        letters.keep(id(seq), letter(seq, Outcome::Failed));
+        letters.keep(id(seq), letter(seq, Outcome::Failed), Timestamp(seq));
     }
 
     fn letter(seq: u64, outcome: Outcome) -> DeadLetter {
@@ -185,13 +208,15 @@ mod tests {
     #[test]
     fn a_copy_of_which_nothing_is_known_replaces_no_letter() {
         let mut letters = DeadLetters::default();
-        for (outcome, kept) in [
-            (Outcome::Unknown, Outcome::Unknown),
-            (Outcome::Expired, Outcome::Expired),
-            (Outcome::Unknown, Outcome::Expired),
+        for (outcome, until, kept, latest) in [
+            (Outcome::Unknown, 3, Outcome::Unknown, 3),
+            (Outcome::Expired, 2, Outcome::Expired, 2),
+            (Outcome::Unknown, 5, Outcome::Expired, 5),
+            (Outcome::Unknown, 4, Outcome::Expired, 5),
         ] {
-            letters.keep(id(1), letter(1, outcome));
+            letters.keep(id(1), letter(1, outcome), Timestamp(until));
             assert_eq!(letters.get(&id(1)).unwrap().outcome, kept);
+            assert_eq!(letters.copies_until(&id(1)), Some(Timestamp(latest)));
         }
     }
 
@@ -212,5 +237,6 @@ mod tests {
         [1, 7].iter().for_each(|seq| keep(&mut newer, *seq));
         letters.append(newer);
         assert_eq!(seqs(&letters), [0, 2, 3, 4, 1, 7]);
+        assert_eq!(letters.copies_until(&id(7)), Some(Timestamp(7)));
     }
 }

@@ -140,7 +140,9 @@ impl Log {
             self.dedup.on_replayed(entry.slot, letter);
         }
         if let Some(letter) = &entry.dead {
-            self.dead_letters.keep(entry.id, letter.clone());
+            let copies_until = remembered_until(entry.deadline, entry.is_keyed());
+            let letter = letter.clone();
+            self.dead_letters.keep(entry.id, letter, copies_until);
         }
         self.outbox.push_back(Outgoing {
             letter: replayed,
@@ -203,7 +205,7 @@ impl Log {
             let replayed = entry.replays.filter(|letter| *letter != entry.id);
             if let Some((id, mut letter)) = replayed.zip(outgoing.letter.take()) {
                 letter.outcome = Outcome::Unknown;
-                self.dead_letters.keep(id, letter);
+                self.dead_letters.keep(id, letter, now);
             }
         }
     }

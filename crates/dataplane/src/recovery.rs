@@ -6,6 +6,7 @@
 use crate::backup::{Backup, Checks, Taken};
 use crate::journal::Position;
 use crate::log::Log;
+use e3_model::plan::CopyOnDisk;
 use e3_model::reshard::Split;
 use e3_model::{Formats, ShardId, ShardKey};
 use e3_wire::WireError;
@@ -173,10 +174,10 @@ impl Recovery {
         self.cluster
     }
 
-    /// The shards with a copy, and the era of each.
-    pub fn copies(&self) -> impl Iterator<Item = (ShardKey, u32)> {
-        let copies = self.shards.iter();
-        copies.filter_map(|(key, known)| Some((*key, known.copy.as_ref()?.origin.era)))
+    /// The copies.
+    pub fn copies(&self) -> impl Iterator<Item = CopyOnDisk> {
+        let shards = self.shards.iter();
+        shards.filter_map(|(key, known)| Some(known.copy.as_ref()?.on_disk(*key)))
     }
 
     /// Where the journal goes on, and what it holds.
@@ -237,6 +238,16 @@ impl Copy {
             base,
             log,
             backup: Backup::default(),
+        }
+    }
+
+    fn on_disk(&self, key: ShardKey) -> CopyOnDisk {
+        let era = self.origin.era;
+        let reign = self.log.history.reigns().last();
+        CopyOnDisk {
+            key,
+            era,
+            view: reign.map_or(era, |reign| era.max(reign.view)),
         }
     }
 

@@ -21,8 +21,9 @@ pub(crate) struct Streams {
     released_told: u64,
     /// [`Streams::pump`] is called in this turn.
     will_pump: bool,
-    /// Backups of the first view may have the log already.
-    is_new: bool,
+    /// The view that the streams were brought to; 0 before the first, whose backups may have the log
+    /// already.
+    view: u32,
     /// Backups that may have more than a log that was on disk: nothing is handled before they go on
     /// from it.
     unheard: BTreeSet<NodeId>,
@@ -55,7 +56,7 @@ impl Streams {
             backups: BTreeMap::new(),
             released_told: released,
             will_pump: false,
-            is_new: true,
+            view: 0,
             unheard: BTreeSet::new(),
         }
     }
@@ -98,7 +99,10 @@ impl Streams {
         // The stream's first epoch is the view, which makes streams unique where a backup leaves
         // and joins again.
         let epoch = turn.shard.view;
-        let is_new = std::mem::take(&mut self.is_new);
+        let before = std::mem::replace(&mut self.view, plan.view);
+        let is_new = before == 0;
+        // In a view that this primary has not seen, a joining copy may have been dropped.
+        let has_skipped = !is_new && plan.view > before + 1;
         let was_on_disk = is_new && plan.succeeds_itself() && turn.shard.disk.is_some();
         if was_on_disk {
             self.unheard.extend(&plan.backups);
@@ -111,7 +115,13 @@ impl Streams {
             let is_named = turn.cx.peers.contains_key(&node);
             let is_same = |b: &Backup| b.link == link || (b.was_synced && !is_named);
             match self.backups.get_mut(&node) {
-                Some(backup) if is_same(backup) => backup.required |= required,
+                Some(backup) if is_same(backup) => {
+                    backup.required |= required;
+                    let next = backup.epoch.wrapping_add(1);
+                    if has_skipped && !required {
+                        self.restart(turn, commit, node, next);
+                    }
+                }
                 None if required && is_new && (turn.shard.log.op > 0 || was_on_disk) => {
                     self.resume(turn, commit, link, node, epoch);
                 }

@@ -4,8 +4,9 @@ use crate::admission::LINE;
 use crate::common::manifests::ONE;
 use crate::common::{Cluster, count_and_forward, shard};
 use crate::reshard::{SERVICE, switch};
-use e3_invocation::HandlerError;
-use e3_model::{Nanos, NodeId};
+use e3_invocation::{Effects, HandlerError, Reply};
+use e3_model::{Nanos, NodeId, RequestId};
+use e3_wire::client::Request;
 use e3_wire::entry::Outcome;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -109,6 +110,43 @@ fn failed_in_the_middle() -> Cluster {
     assert_eq!(c.report(1, shard(1, 0)).dead_letters, 1);
     c.pass_coarsely(21);
     c
+}
+
+/// Its client sends another request that says so.
+#[test]
+fn a_replay_at_a_stateless_service_waits_also_when_the_client_has_done_with_the_request() {
+    let app = ONE.replace("      stateful: true\n      replicas: 2\n", "");
+    let app = app.replace("      collections: [{name: count, kind: counter}]\n", "");
+    let mut c = Cluster::new(&app, 1, |_| vec![0]);
+    c.handler = Box::new(|_, invocation, _| match invocation.id.request {
+        RequestId { client: 1, seq: 1 } => Err(HandlerError::Code(1)),
+        _ => Ok(Effects {
+            reply: Some(Reply {
+                status: 0,
+                payload: Vec::new(),
+            }),
+            ..Effects::default()
+        }),
+    });
+    let key = shard(0, 0);
+    let deadline = c.now + Nanos::from_secs(15);
+    c.request(0, 1, 0, b"k", deadline);
+    c.pass(100);
+    let next = Request {
+        oldest_seq: 2,
+        ..c.request_of(2, 0, b"k", deadline)
+    };
+    c.send_request(0, next);
+    c.pass(100);
+    assert_eq!(
+        (c.outcomes(1), c.outcomes(2)),
+        (vec![Outcome::Failed], vec![Outcome::Done])
+    );
+    c.replay_first(0, key, 8);
+    assert_eq!(c.outcomes(8), [Outcome::Rejected]);
+    c.pass_coarsely(21);
+    c.replay_first(0, key, 9);
+    assert_eq!(c.outcomes(9), [Outcome::Done]);
 }
 
 #[test]

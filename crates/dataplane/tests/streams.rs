@@ -107,6 +107,29 @@ fn a_joiner_that_the_controller_may_count_on_is_waited_for() {
     }
 }
 
+/// The primary is away from the controller meanwhile. No request comes, so nothing else shows it that the joiner
+/// has dropped its copy.
+#[test]
+fn a_joiner_that_left_in_a_view_that_its_primary_has_not_seen_begins_again() {
+    let mut s = Store::new(2, 1, &[1_000; 50]);
+    s.load(0, 5, 3);
+    s.join(1);
+    s.c.pass(100);
+    let is_whole = |s: &Store| s.c.report(0, key()).backups[0].required;
+    assert!(is_whole(&s) && s.is_synced(0, 1));
+    let shard = s.c.shard(key());
+    shard.view += 1;
+    shard.joining.clear();
+    s.c.version += 1;
+    s.c.publish_to(1);
+    assert!(s.c.nodes[&1].worker.state(key()).is_none());
+    s.join(1);
+    assert!(!s.is_synced(0, 1), "it has nothing");
+    s.c.pass(2_000);
+    assert!(s.is_synced(0, 1));
+    assert_eq!(s.digest(1), s.digest(0));
+}
+
 #[test]
 fn a_joiner_that_nobody_was_told_of_holds_nobody_up() {
     let mut s = Store::new(2, 1, &[1_000; 2_000]);

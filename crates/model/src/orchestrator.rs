@@ -91,17 +91,17 @@ pub struct OrchestratorSettings {
     /// Following: how long an application stays after its last move before it is moved to save energy, in
     /// seconds. Doubles each time that its load rises again soon after.
     pub follow_cooldown_s: u32,
-    /// Scaling: how often it looks at the services whose manifests give bounds of the number of shards, in
+    /// Scaling: how often it checks the services whose manifests give bounds of the number of shards, in
     /// seconds; 0: it does not scale.
     pub scale_interval_s: u32,
     /// Scaling: shards are split when the busiest one uses at least this part of a core, in percent.
     pub split_percent: u32,
-    /// Scaling: looks in a row that show it.
+    /// Scaling: checks in a row that show it.
     pub split_rounds: u32,
     /// Scaling: shards are merged when each would use at most this part of a core afterwards, in percent.
     /// Less than `splitPercent`.
     pub merge_percent: u32,
-    /// Scaling: looks in a row that show it.
+    /// Scaling: checks in a row that show it.
     pub merge_rounds: u32,
     /// Scaling: how long a service stays after its number of shards has changed, in seconds. Before a
     /// merge it doubles each time that the load rises again soon after one.

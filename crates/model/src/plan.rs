@@ -369,6 +369,9 @@ pub struct CopyOnDisk {
     pub key: ShardKey,
     /// See [`ShardPlan::era`].
     pub era: u32,
+    /// The latest view of the shard that the copy shows; 0 if the node's release does not say.
+    #[serde(default)]
+    pub view: u32,
 }
 
 impl NodeHello {

@@ -7,7 +7,7 @@ use crate::essential;
 use crate::limits::DISK_RETRY_INTERVAL;
 use e3_dataplane::{Recovery, RecoveryError};
 use e3_model::Formats;
-use e3_model::plan::{CopyOnDisk, JournalCounts, OnDisk};
+use e3_model::plan::{JournalCounts, OnDisk};
 use e3_net::Doorbell;
 use e3_store::{Journal, SegmentFiles, StoreError};
 use std::path::Path;
@@ -96,10 +96,9 @@ pub(crate) fn read(dir: &Path, formats: Formats) -> Result<Found, NodeError> {
         return Err(NodeError::Recovery { dir, source });
     }
     recovery.continue_at(journal.next());
-    let copies = recovery.copies().map(|(key, era)| CopyOnDisk { key, era });
     let on_disk = recovery.cluster().map(|cluster| OnDisk {
         cluster,
-        copies: copies.collect(),
+        copies: recovery.copies().collect(),
     });
     Ok(Found {
         journal: Some(journal),

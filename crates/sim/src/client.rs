@@ -41,6 +41,8 @@ pub struct Client {
     pub clock: SimClock,
     /// The nodes that it knows; empty if it knows only those that are up.
     pub nodes: Vec<u32>,
+    /// The primaries of the shards whose dead letters it reads or replays, as the controller says.
+    pub primaries: BTreeMap<ShardKey, u32>,
     /// How many different keys its requests have.
     pub keys: u64,
     /// The requests that it still has to send.
@@ -108,6 +110,7 @@ impl Client {
             tick_at: Timestamp::MAX,
             clock: SimClock::TRUE,
             nodes: Vec::new(),
+            primaries: BTreeMap::new(),
             keys: 64,
             load: None,
             has_vanished: false,
@@ -146,19 +149,14 @@ impl Client {
         (1..=self.sent).map(|number| self.request_id(number))
     }
 
-    /// Tells the client where the nodes are (it sends to the first one next) and which primaries the
-    /// shards have.
-    pub fn set_routes(
-        &mut self,
-        now: Timestamp,
-        nodes: impl Iterator<Item = u32>,
-        primaries: impl Iterator<Item = (ShardKey, u32)>,
-    ) {
+    /// Tells the client where the nodes are; it sends to the first one next.
+    pub fn set_routes(&mut self, now: Timestamp, nodes: impl Iterator<Item = u32>) {
+        let primaries = self.primaries.iter();
         let routes = Routes {
             app: self.app,
             nodes: nodes.map(node_address).collect(),
             primaries: primaries
-                .map(|(shard, node)| (shard, node_address(node)))
+                .map(|(shard, node)| (*shard, node_address(*node)))
                 .collect(),
             ..Routes::default()
         };

@@ -24,6 +24,9 @@ pub(crate) struct Ticks {
     pub(crate) fired: Vec<u64>,
 }
 
+/// Timers, by key.
+pub(crate) type ByKey = Vec<(Vec<u8>, Ticks)>;
+
 impl Ticks {
     fn decode(bytes: &[u8]) -> Ticks {
         let numbers = bytes.as_chunks().0.iter().copied();
@@ -46,9 +49,6 @@ impl Ticks {
         all
     }
 }
-
-/// Timers, by key.
-pub(crate) type ByKey = Vec<(Vec<u8>, Ticks)>;
 
 /// The collection of these timers; behind those of a service whose keys expire, if they do.
 pub(crate) fn collection(has_ttl: bool) -> u16 {

@@ -196,6 +196,14 @@ fn a_dead_letter_is_replayed_once_whoever_asks_and_whatever_fails() {
                 run.cluster.kill(victim);
             }
         }
+        run.pass(2_000);
+        for client in [1, 2] {
+            for shard in 0..3 {
+                let primary = run.controller.shard(back(shard)).primary.0;
+                let primaries = &mut run.cluster.clients[client].primaries;
+                primaries.insert(back(shard), primary);
+            }
+        }
         run.heal();
         assert!(run.cluster.clients[1].sent() == begin + 60, "{replay}");
         let done = (

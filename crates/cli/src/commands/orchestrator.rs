@@ -100,13 +100,13 @@ pub struct Orchestrator {
     /// Scaling: shards are split when the busiest one uses at least this part of a core
     #[arg(long, value_name = "PERCENT")]
     pub split_percent: Option<u32>,
-    /// Scaling: looks in a row that show it
+    /// Scaling: checks in a row that show it
     #[arg(long, value_name = "COUNT")]
     pub split_rounds: Option<u32>,
     /// Scaling: shards are merged when each would use at most this part of a core afterwards
     #[arg(long, value_name = "PERCENT")]
     pub merge_percent: Option<u32>,
-    /// Scaling: looks in a row that show it
+    /// Scaling: checks in a row that show it
     #[arg(long, value_name = "COUNT")]
     pub merge_rounds: Option<u32>,
     /// Scaling: how long a service stays after its number of shards has changed

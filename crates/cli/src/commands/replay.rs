@@ -2,7 +2,7 @@
 //! expired, and their retry.
 
 use crate::cluster::client::Client;
-use crate::limits::SHOWN_LEN_MAX;
+use crate::limits::{ROUTE_AGE_MAX, SHOWN_LEN_MAX};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Table};
@@ -19,6 +19,7 @@ use e3_wire::entry::Outcome;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Instant;
 
 /// `e3 replay`.
 #[derive(Args, Debug, Clone)]
@@ -184,24 +185,27 @@ fn read(
     Ok(all)
 }
 
-/// Known addresses of primaries.
+/// Addresses of primaries, and when the controller reported each.
 #[derive(Default)]
-struct Routes(BTreeMap<String, SocketAddr>);
+struct Routes(BTreeMap<String, (Instant, SocketAddr)>);
 
 impl Routes {
-    /// Addresses of the primary of a shard: the known one first, then those that the controller reports.
+    /// Addresses of the primary of a shard: the known one first, then those that the controller reports. A
+    /// process that was replaced may not know it, so none is known for long.
     fn to(&mut self, client: &Client, instance: &str) -> impl FnMut() -> Option<SocketAddr> {
-        let mut known = self.0.get(instance).copied();
+        let known = self.0.get(instance);
+        let mut known = known.filter(|k| k.0.elapsed() < ROUTE_AGE_MAX).map(|k| k.1);
         move || {
             if let Some(address) = known.take() {
                 return Some(address);
             }
+            let asked = Instant::now();
             let all = client.instances().ok()?;
             let primary = all
                 .iter()
                 .find(|i| i.instance == instance && i.role == Role::Primary)?;
             let address = client.node(&primary.node).ok()?.address?.parse().ok()?;
-            self.0.insert(instance.to_string(), address);
+            self.0.insert(instance.to_string(), (asked, address));
             Some(address)
         }
     }

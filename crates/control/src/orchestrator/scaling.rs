@@ -1,7 +1,7 @@
 //! Scaling: the number of shards of a service follows its load, within the bounds of its manifest. Shards
 //! are split while the busiest one uses much of a core, and merged when each would use little afterwards.
 //!
-//! Nothing flaps. A merge leaves the shards well below where they are split. Several looks in a row must show
+//! Nothing flaps. A merge leaves the shards well below where they are split. Several checks in a row must show
 //! the same, a service rests after each change, and merges wait longer each time that the load rises
 //! again soon after one. What cannot be done is an event, and not repeated before a cool-down is over.
 //! Shards that are busy on one node go apart first (`spreading`).
@@ -381,6 +381,6 @@ fn why(decided: &Decided, load: &Load, rounds: u32, s: &OrchestratorSettings) ->
         _ => format!("at least {} %", s.split_percent),
     };
     format!(
-        "load: the busiest of {before} shards uses {max:.1} % of a core, {mean:.1} % on average; {rule}, for {rounds} looks; {after} shards instead of {before}"
+        "load: the busiest of {before} shards uses {max:.1} % of a core, {mean:.1} % on average; {rule}, for {rounds} checks; {after} shards instead of {before}"
     )
 }

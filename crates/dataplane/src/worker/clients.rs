@@ -5,7 +5,7 @@ use super::{Output, Worker};
 use crate::app::ReplicaId;
 use crate::asked::Asked;
 use crate::config::Config;
-use crate::dedup::{Lookup, remembered_until};
+use crate::dedup::Lookup;
 use crate::ingress::{
     Admission, Asker, Attempt, RequestEntry, ahead_max, check_request, is_too_late, sent_at,
 };
@@ -331,13 +331,8 @@ impl Worker {
 /// How long copies of the message of a dead letter may still come. Another process of a stateless
 /// service could handle one of them beside the replay.
 fn time_to_be_handled(now: Timestamp, shard: &Shard, replay: &Replay) -> Option<Nanos> {
-    match shard.log.dedup.look_up(replay.slot, &replay.letter) {
-        Lookup::Handled(e) => {
-            let until = remembered_until(e.deadline, e.is_keyed());
-            (now < until).then(|| now.until(until))
-        }
-        Lookup::New | Lookup::Stale => None,
-    }
+    let until = shard.log.dead_letters.copies_until(&replay.letter)?;
+    (now < until).then(|| now.until(until))
 }
 
 fn too_early(left: Nanos) -> String {

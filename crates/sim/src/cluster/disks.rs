@@ -4,7 +4,7 @@
 use super::{Cluster, Event};
 use crate::segments::SimSegments;
 use e3_dataplane::Recovery;
-use e3_model::plan::{CopyOnDisk, OnDisk};
+use e3_model::plan::OnDisk;
 use e3_model::{Formats, Nanos};
 use e3_random::Random;
 use e3_store::{Journal, StoreError};
@@ -143,9 +143,7 @@ impl Disk {
         let on_disk = match &self.journal {
             Process::Starting(_, recovery) => recovery.cluster().map(|cluster| OnDisk {
                 cluster,
-                copies: (recovery.copies())
-                    .map(|(key, era)| CopyOnDisk { key, era })
-                    .collect(),
+                copies: recovery.copies().collect(),
             }),
             _ => None,
         };

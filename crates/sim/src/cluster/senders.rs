@@ -2,7 +2,6 @@
 
 use super::{Cluster, Event};
 use crate::network::client_address;
-use e3_model::plan::Role;
 use e3_model::{MessageId, Nanos, ShardKey, Timestamp};
 use e3_wire::dead_letter::DeadLetter;
 
@@ -15,14 +14,17 @@ impl Cluster {
         self.drain_client(client);
     }
 
-    /// A client asks a node for the dead letters of a shard.
+    /// A client asks the primary of a shard for its dead letters.
     pub fn read_dead_letters(&mut self, client: u16, to: u32, shard: ShardKey) {
+        self.clients[usize::from(client)]
+            .primaries
+            .insert(shard, to);
         self.set_routes(client, to);
         self.clients[usize::from(client)].read_dead_letters(self.now, shard);
         self.drain_client(client);
     }
 
-    /// A client replays a dead letter.
+    /// A client replays a dead letter at the primary of its shard.
     pub fn replay(
         &mut self,
         client: u16,
@@ -31,14 +33,16 @@ impl Cluster {
         letter: &(MessageId, DeadLetter),
         deadline: Nanos,
     ) {
+        self.clients[usize::from(client)]
+            .primaries
+            .insert(shard, to);
         self.set_routes(client, to);
         self.clients[usize::from(client)].replay(self.now, shard, letter, deadline);
         self.drain_client(client);
     }
 
-    /// Tells a client which nodes there are (this one first, the others in random order) and, if it
-    /// waits for a replay, which are primaries. A client that knows the topology gets all nodes, any
-    /// other client those that are up.
+    /// Tells a client which nodes there are: this one first, the others in random order. A client that knows
+    /// the topology gets all nodes, any other client those that are up.
     fn set_routes(&mut self, client: u16, first: u32) {
         let known = &self.clients[usize::from(client)].nodes;
         let all = if known.is_empty() {
@@ -51,16 +55,7 @@ impl Cluster {
             others.swap(at, self.random.below(at as u64 + 1) as usize);
         }
         let nodes = std::iter::once(first).chain(others);
-        let client = &mut self.clients[usize::from(client)];
-        let asked = self.nodes.iter().filter(|_| client.replays());
-        let primaries: Vec<(ShardKey, u32)> = asked
-            .flat_map(|(id, node)| {
-                let instances = node.worker.report().instances.into_iter();
-                let primaries = instances.filter(|i| i.role == Role::Primary);
-                primaries.map(|i| (i.key, *id))
-            })
-            .collect();
-        client.set_routes(self.now, nodes, primaries.into_iter());
+        self.clients[usize::from(client)].set_routes(self.now, nodes);
     }
 
     /// Tells all clients that the cluster has these nodes now.

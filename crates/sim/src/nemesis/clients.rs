@@ -38,7 +38,7 @@ impl Run<'_> {
         let first = *self.random.pick(&client.nodes);
         let others = client.nodes.clone().into_iter().filter(|n| *n != first);
         let nodes: Vec<u32> = std::iter::once(first).chain(others).collect();
-        client.set_routes(self.cluster.now, nodes.into_iter(), std::iter::empty());
+        client.set_routes(self.cluster.now, nodes.into_iter());
         client
     }
 

@@ -280,9 +280,8 @@ impl ControllerProcess {
             Mail::Hello(node, hello, asked) => self.on_hello(cluster, agents, node, hello, asked),
             Mail::Exited(node, process) => self.on_exited(now, NodeId(node), process),
             Mail::Heartbeat(node, incarnation, applied, load) => {
-                let missing = self.control.missing_version(applied as u32);
-                if missing.is_some() && self.older_since.is_none() {
-                    self.older_since = Some(now);
+                if self.control.missing_version(applied as u32).is_some() {
+                    self.older_since.get_or_insert(now);
                 }
                 self.on_heartbeat(now, node, incarnation, load);
             }
@@ -310,6 +309,9 @@ impl ControllerProcess {
         let is_damaged = hello.damaged.is_some();
         let is_removed = self.is_removed(&hello.name);
         self.membership.on_hello(&hello, &self.control);
+        if self.control.later_copy(&hello).is_some() {
+            self.older_since.get_or_insert(now);
+        }
         if let Some(end) = self.control.end_before_refusal(&hello, now) {
             self.execute(now, &end);
         }
@@ -337,7 +339,6 @@ impl ControllerProcess {
         let member = self.control.members.get(&node);
         let member = member.filter(|m| m.process == process);
         if let Some(incarnation) = member.map(|m| m.incarnation) {
-            self.membership.on_end(node, incarnation);
             let exit = Command::Exit {
                 node,
                 incarnation,

@@ -50,10 +50,11 @@ impl Run<'_> {
             }
             let apps = self.controller.control.apps.values();
             let shards = apps.flat_map(|a| a.plan.shards.iter().map(|s| (a.plan.key(s), s)));
-            let primaries = shards.map(|(key, s)| (key, s.primary.0));
+            let primaries = shards.map(|(key, s)| (key, s.primary.0)).collect();
             let nodes = self.nodes().into_iter();
             let client = &mut self.cluster.clients[*at];
-            client.set_routes(self.cluster.now, nodes, primaries);
+            client.primaries = primaries;
+            client.set_routes(self.cluster.now, nodes);
         }
     }
 

@@ -5,11 +5,11 @@ use crate::cluster::{CLUSTER, Cluster};
 use crate::nemesis::agents::Agents;
 use crate::nemesis::probation::Versions;
 use e3_control::{Command, Control, Membership, Orchestrator, Plans};
+use e3_model::plan::ShardPlan;
 use e3_model::timing::HEARTBEAT_TIMEOUT;
 use e3_model::{ShardKey, Topology};
 use e3_random::Random;
 use e3_store::{Recovered, Store};
-use std::collections::BTreeMap;
 
 impl ControllerProcess {
     /// Kills the process. Its files stay as they are.
@@ -107,17 +107,13 @@ impl ControllerProcess {
 
     /// The shards that are in an earlier incarnation than with all that was decided.
     pub(super) fn behind(&self, all: &Control) -> Vec<ShardKey> {
-        let shards = |control: &Control| -> BTreeMap<ShardKey, u32> {
-            let plans = control.apps.values().map(|app| &app.plan);
-            let shards = plans.flat_map(|plan| plan.shards.iter().map(|s| (plan.key(s), s)));
-            shards.map(|(key, s)| (key, s.incarnation)).collect()
+        let plans = all.apps.values().map(|app| &app.plan);
+        let shards = plans.flat_map(|plan| plan.shards.iter().map(|s| (plan.key(s), s)));
+        let is_behind = |(key, shard): &(ShardKey, &ShardPlan)| {
+            let kept = self.control.apps.get(&key.app).and_then(|a| a.shard(*key));
+            kept.is_none_or(|kept| kept.incarnation < shard.incarnation)
         };
-        let kept = shards(&self.control);
-        let is_behind = |(key, incarnation): &(ShardKey, u32)| {
-            kept.get(key).is_none_or(|kept| kept < incarnation)
-        };
-        let behind = shards(all).into_iter().filter(is_behind);
-        behind.map(|(key, _)| key).collect()
+        shards.filter(is_behind).map(|(key, _)| key).collect()
     }
 
     /// It has decided without decisions that are lost. If no process lives that has applied their plans, none is
