@@ -4,7 +4,7 @@
 use crate::common::running::{
     CHAIN, all_handled, handled, kill, pid, primary, run_file, start_load,
 };
-use crate::common::{E3, services};
+use crate::common::{E3, ended, services};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
@@ -107,4 +107,14 @@ fn a_cluster_lives_and_survives_kills() {
     assert_eq!(e3.json(&["get", "apps"]), Value::Array(Vec::new()));
     assert!(e3.good(&["down", "--purge"]).contains("removed its state"));
     assert!(!e3.dir.path().join("state").exists());
+}
+
+#[test]
+fn up_says_why_a_process_does_not_start() {
+    let e3 = E3::new();
+    let mut up = e3.command(&["up", "--detach", "--port", "0"]);
+    let up = ended(up.env("E3_METER_CA_FILE", "").output().unwrap());
+    assert_eq!(up.code, 1, "{up:?}");
+    let why = "did not start (exit code 2): a value is required for '--meter-ca-file <FILE>'";
+    assert!(up.err.contains(why), "{up:?}");
 }

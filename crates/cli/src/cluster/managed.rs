@@ -70,8 +70,8 @@ impl Managed {
         Ok(())
     }
 
-    /// Why a process exited while the cluster was starting: the failure it recorded, else the last line
-    /// of its log.
+    /// Why a process exited while the cluster was starting: the failure it recorded, else the error that it
+    /// printed, else the last line of its log.
     pub(super) fn start_failure(&self, state: &StateDir, status: ExitStatus) -> Failure {
         let name = &self.name;
         if let Some(failure) = state.start_failure(name) {
@@ -85,8 +85,11 @@ impl Managed {
             let _ = file.take(LOG_LEN_MAX).read_to_end(&mut text);
         }
         let text = String::from_utf8_lossy(&text);
-        let last = text.lines().last().unwrap_or("its log is empty");
-        let message = format!("{name} did not start ({}): {last}", ending(status));
+        // What the parser of arguments prints after its error is a hint.
+        let error = text.lines().find_map(|line| line.strip_prefix("error: "));
+        let why = error.or(text.lines().last());
+        let why = why.unwrap_or("its log is empty");
+        let message = format!("{name} did not start ({}): {why}", ending(status));
         Failure::new(Exit::Unexpected, message).hint(format!("see {}", log.display()))
     }
 }
