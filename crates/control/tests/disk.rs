@@ -218,33 +218,36 @@ fn a_log_without_the_views_of_copies_on_disk_is_noticed() {
 #[test]
 fn a_copy_of_a_shard_that_was_merged_is_none_that_the_log_lacks() {
     let mut s = filled();
-    let last = ShardKey {
+    let service = ServiceId(1);
+    let shard = |shard| ShardKey {
         app: KEY.app,
-        service: ServiceId(1),
-        shard: ShardId(1),
+        service,
+        shard: ShardId(shard),
     };
-    let hellos = all_nodes().into_iter().map(|node| {
-        let copies: Vec<_> = disk(&s, node)
-            .into_iter()
-            .filter(|c| c.key == last)
-            .collect();
-        hello_of(&s, node, CLUSTER, copies)
-    });
-    let hellos: Vec<NodeHello> = hellos.collect();
     s.ok(Command::Reshard {
         app: KEY.app,
-        service: last.service,
+        service,
         shards: 1,
     });
     s.settle();
-    assert!(
-        s.control.apps[&KEY.app].shard(last).is_none(),
-        "{:?}",
-        s.control.apps[&KEY.app].resharding
-    );
-    for hello in hellos {
-        assert_eq!(s.control.later_copy(&hello), None);
-    }
+    assert!(s.control.apps[&KEY.app].shard(shard(1)).is_none());
+    let merged = s.shard(shard(0)).view;
+    let other = ShardKey {
+        service: ServiceId(0),
+        ..KEY
+    };
+    assert!(merged > s.shard(other).view + 1);
+    let later = |view| {
+        let copy = CopyOnDisk {
+            key: shard(1),
+            era: 1,
+            view,
+        };
+        let hello = hello_of(&s, NodeId(0), CLUSTER, vec![copy]);
+        s.control.later_copy(&hello).map(|later| later.known)
+    };
+    assert_eq!(later(merged - 1), None);
+    assert_eq!(later(merged + 1), Some(Some(merged)));
 }
 
 #[test]

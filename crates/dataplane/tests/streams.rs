@@ -115,8 +115,12 @@ fn a_joiner_that_left_in_a_view_that_its_primary_has_not_seen_begins_again() {
     s.load(0, 5, 3);
     s.join(1);
     s.c.pass(100);
-    let is_whole = |s: &Store| s.c.report(0, key()).backups[0].required;
-    assert!(is_whole(&s) && s.is_synced(0, 1));
+    assert!(s.backup(0, 1).synced && s.is_synced(0, 1));
+    s.c.shard(key()).view += 1;
+    s.c.publish();
+    let op = s.c.report(0, key()).op;
+    let joiner = s.backup(0, 1);
+    assert!(joiner.synced && joiner.acked == op, "no view was skipped");
     let shard = s.c.shard(key());
     shard.view += 1;
     shard.joining.clear();
