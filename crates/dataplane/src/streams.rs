@@ -21,9 +21,8 @@ pub(crate) struct Streams {
     released_told: u64,
     /// [`Streams::pump`] is called in this turn.
     will_pump: bool,
-    /// The view that the streams were brought to; 0 before the first, whose backups may have the log
-    /// already.
-    view: u32,
+    /// Backups of the first view may have the log already.
+    is_new: bool,
     /// Backups that may have more than a log that was on disk: nothing is handled before they go on
     /// from it.
     unheard: BTreeSet<NodeId>,
@@ -35,6 +34,8 @@ pub(crate) struct Backup {
     pub(crate) link: Link,
     /// Of the stream.
     epoch: u32,
+    /// The latest view that had it, and whose plan named its node.
+    view: u32,
     /// It has everything up to this entry.
     pub(crate) acked: u64,
     /// It has the snapshot that it was sent first.
@@ -56,7 +57,7 @@ impl Streams {
             backups: BTreeMap::new(),
             released_told: released,
             will_pump: false,
-            view: 0,
+            is_new: true,
             unheard: BTreeSet::new(),
         }
     }
@@ -99,10 +100,7 @@ impl Streams {
         // The stream's first epoch is the view, which makes streams unique where a backup leaves
         // and joins again.
         let epoch = turn.shard.view;
-        let before = std::mem::replace(&mut self.view, plan.view);
-        let is_new = before == 0;
-        // In a view that this primary has not seen, a joining copy may have been dropped.
-        let has_skipped = !is_new && plan.view > before + 1;
+        let is_new = std::mem::take(&mut self.is_new);
         let was_on_disk = is_new && plan.succeeds_itself() && turn.shard.disk.is_some();
         if was_on_disk {
             self.unheard.extend(&plan.backups);
@@ -117,8 +115,13 @@ impl Streams {
             match self.backups.get_mut(&node) {
                 Some(backup) if is_same(backup) => {
                     backup.required |= required;
-                    let next = backup.epoch.wrapping_add(1);
-                    if has_skipped && !required {
+                    if backup.link != link {
+                        continue;
+                    }
+                    // In a view that this primary has not seen, a joining copy may have been dropped.
+                    let before = std::mem::replace(&mut backup.view, plan.view);
+                    if plan.view > before + 1 && !required {
+                        let next = backup.epoch.wrapping_add(1);
                         self.restart(turn, commit, node, next);
                     }
                 }
@@ -169,6 +172,7 @@ impl Streams {
         let backup = Backup {
             link,
             epoch,
+            view: turn.shard.view,
             acked: 0,
             is_whole: false,
             sending: None,
@@ -201,6 +205,7 @@ impl Streams {
         let mut backup = Backup {
             link,
             epoch,
+            view: turn.shard.view,
             acked: 0,
             is_whole: false,
             sending: Some(Box::new(sending)),

@@ -121,6 +121,24 @@ fn a_joiner_that_left_in_a_view_that_its_primary_has_not_seen_begins_again() {
     let op = s.c.report(0, key()).op;
     let joiner = s.backup(0, 1);
     assert!(joiner.synced && joiner.acked == op, "no view was skipped");
+    // A plan that does not name its node is no reason to give its stream up.
+    let peers = s.c.peers.clone();
+    s.c.peers.remove(&NodeId(1));
+    s.c.shard(key()).view += 2;
+    s.c.version += 1;
+    s.c.publish_to(0);
+    let joiner = s.backup(0, 1);
+    assert!(
+        joiner.synced && joiner.required && joiner.acked == op,
+        "{joiner:?}"
+    );
+    // It may have dropped its copy meanwhile, in a view that the primary has not seen.
+    s.c.peers = peers;
+    s.c.shard(key()).view += 1;
+    s.c.publish();
+    assert!(!s.backup(0, 1).synced, "its stream begins again");
+    s.c.pass(2_000);
+    assert!(s.backup(0, 1).synced);
     let shard = s.c.shard(key());
     shard.view += 1;
     shard.joining.clear();

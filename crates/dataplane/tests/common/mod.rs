@@ -62,7 +62,7 @@ pub struct Node {
 pub struct Cluster {
     pub now: Timestamp,
     pub nodes: BTreeMap<u32, Node>,
-    peers: BTreeMap<NodeId, Peer>,
+    pub peers: BTreeMap<NodeId, Peer>,
     /// The active format.
     pub format: Format,
     /// Formats of nodes that start.
