@@ -332,7 +332,10 @@ mod tests {
         let port = taken.local_addr().unwrap().port();
         assert!(Start::prepare(&state, None, port).is_err());
         assert!(!dir.path().join("a").exists());
-        drop(Start::prepare(&state, None, 0).unwrap());
+        let start = Start::prepare(&state, None, 0).unwrap();
+        // Its controller was killed while it made the key.
+        std::fs::write(state.root().join("secret-key.new"), "").unwrap();
+        drop(start);
         assert!(!dir.path().join("a").exists());
         // What was there stays, and so does what others use.
         std::fs::create_dir_all(state.root().join("mine")).unwrap();

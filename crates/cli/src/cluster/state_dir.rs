@@ -68,7 +68,7 @@ impl RunningCluster {
 }
 
 /// The entries of a state directory.
-pub const PARTS: [&str; 10] = [
+pub const PARTS: [&str; 11] = [
     "run",
     "controller",
     "nodes",
@@ -78,6 +78,8 @@ pub const PARTS: [&str; 10] = [
     "token",
     "node-token",
     "secret-key",
+    // Of a controller that was killed while it made the key.
+    "secret-key.new",
     "secret-key-file",
 ];
 
