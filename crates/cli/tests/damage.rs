@@ -15,9 +15,10 @@ use e3_model::{
 };
 use e3_random::Random;
 use e3_wire::datagram::{Header, Kind, seal};
-use e3_wire::entry::{Outcome, Replicated, Reply};
+use e3_wire::entry::{Outcome, Reply};
 use e3_wire::frame::{Ack, Ends, Frame, Link};
 use e3_wire::message::Message;
+use e3_wire::replicated::Replicated;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};

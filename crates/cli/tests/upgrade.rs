@@ -3,7 +3,12 @@
 //! (`cargo test -p e3-cli --features formats --test upgrade`).
 
 use crate::common::{E3, ended};
+use e3_model::Format;
 use serde_json::Value;
+
+/// The format of this release, and that of the one before.
+const NEW: u64 = Format::NEWEST.0 as u64;
+const OLD: u64 = NEW - 1;
 
 /// The program with these formats.
 fn release(e3: &E3, name: &str, formats: &str) -> String {
@@ -37,7 +42,8 @@ fn a_cluster_goes_to_the_next_release_and_back_under_load_and_loses_nothing() {
     let Some(e3) = E3::with_services() else {
         return;
     };
-    let (older, newer) = (release(&e3, "older", "7-9"), release(&e3, "newer", "7-10"));
+    let older = release(&e3, "older", &format!("7-{OLD}"));
+    let newer = release(&e3, "newer", &format!("7-{NEW}"));
     // The cluster is of the older release, whose format is the active one.
     let up = e3.run_as(&older, &["up", "--detach", "--port", "0"]);
     assert_eq!(up.code, 0, "{up:?}");
@@ -45,23 +51,27 @@ fn a_cluster_goes_to_the_next_release_and_back_under_load_and_loses_nothing() {
     // An operator's decision stays.
     e3.good(&["node", "cordon", "s1-nic0"]);
     let load = e3.spawn("load kvs --rate 100 --duration 300s -o json");
-    for (program, expected) in [(&newer, 10), (&older, 9), (&newer, 10)] {
+    for (program, expected) in [(&newer, NEW), (&older, OLD), (&newer, NEW)] {
         let said = e3.good(&["upgrade", "--program", program]);
         assert!(said.contains("s3-nic0: upgraded"), "{said}");
         assert_eq!(newest(&e3), [expected; 6]);
         assert_eq!(cordoned(&e3), ["s1-nic0"]);
-        if expected == 9 {
+        if expected == OLD {
             let said = e3.good(&["upgrade", "--finish"]);
-            assert!(said.contains("the cluster's format is 9 already"), "{said}");
+            let why = format!("the cluster's format is {OLD} already");
+            assert!(said.contains(&why), "{said}");
         }
     }
     let said = e3.good(&["upgrade", "--finish"]);
-    assert!(said.contains("format is 10, it was 9"), "{said}");
+    assert!(
+        said.contains(&format!("format is {NEW}, it was {OLD}")),
+        "{said}"
+    );
     // There is no way back.
     let refused = e3.run(&["upgrade", "--program", &older]);
     assert_eq!(refused.code, 4, "{refused:?}");
-    let why = "has formats 7 to 9, the cluster writes format 10";
-    assert!(refused.err.contains(why), "{}", refused.err);
+    let why = format!("has formats 7 to {OLD}, the cluster writes format {NEW}");
+    assert!(refused.err.contains(&why), "{}", refused.err);
     // The load ends early, with a verdict on what was sent.
     rustix::process::kill_process(
         rustix::process::Pid::from_child(&load),
@@ -76,8 +86,8 @@ fn a_cluster_goes_to_the_next_release_and_back_under_load_and_loses_nothing() {
     e3.good(&["down", "--yes"]);
     let up = e3.run_as(&older, &["up", "--detach", "--port", "0"]);
     assert_ne!(up.code, 0);
-    let why = "the cluster writes format 10, this program";
-    assert!(up.err.contains(why), "{}", up.err);
+    let why = format!("the cluster writes format {NEW}, this program");
+    assert!(up.err.contains(&why), "{}", up.err);
 }
 
 #[test]
@@ -91,10 +101,10 @@ fn a_program_that_is_none_or_does_not_start_changes_nothing() {
     let other = e3.run(&["upgrade", "--program", "/bin/false"]);
     assert_eq!(other.code, 2, "{other:?}");
     assert!(other.err.contains("is no e3 program"), "{}", other.err);
-    let ahead = release(&e3, "ahead", "11-12");
+    let ahead = release(&e3, "ahead", &format!("{}-{}", NEW + 1, NEW + 2));
     let refused = e3.run(&["upgrade", "--program", &ahead]);
     assert_eq!(refused.code, 4, "{refused:?}");
-    assert_eq!(newest(&e3), [10; 6]);
+    assert_eq!(newest(&e3), [NEW; 6]);
 }
 
 #[test]

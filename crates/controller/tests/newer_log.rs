@@ -29,7 +29,7 @@ fn append(store: &mut Store, value: &impl serde::Serialize) {
 }
 
 fn check(why: &str) {
-    let expected = "the cluster writes format 11, this program (release 0.1.0) has formats 7 to 10; \
+    let expected = "the cluster writes format 12, this program (release 0.1.0) has formats 7 to 11; \
                     start release \"0.2.0\" or a newer one";
     assert!(why.ends_with(expected), "{why}");
 }
@@ -38,7 +38,7 @@ fn check(why: &str) {
 fn a_log_that_goes_on_to_a_newer_format_is_refused_with_the_release_that_is_needed() {
     check(&refused(|store, genesis| {
         append(store, &genesis);
-        let (to, release) = (Format(11), "0.2.0".into());
+        let (to, release) = (Format(12), "0.2.0".into());
         append(store, &Command::RaiseFormat { to, release });
         // Nothing that follows is read.
         store.append(b"a command of the future").unwrap();
@@ -51,7 +51,7 @@ fn a_snapshot_in_a_newer_format_is_refused_whatever_else_it_holds() {
         append(store, &genesis);
         store.sync().unwrap();
         let mut snapshot = serde_json::to_value(Control::founded(genesis)).unwrap();
-        snapshot["format"] = 11.into();
+        snapshot["format"] = 12.into();
         snapshot["format_release"] = "0.2.0".into();
         snapshot["apps"] = "as a later release writes them".into();
         let bytes = serde_json::to_vec(&snapshot).unwrap();
@@ -70,10 +70,10 @@ fn a_new_cluster_begins_with_the_newest_format_and_stays_there() {
     assert_eq!(status, 200, "{body}");
     let raised: FormatResponse = serde_json::from_str(&body).unwrap();
     assert_eq!(raised.format, raised.format_before);
-    for other in [6, 11] {
+    for other in [6, 12] {
         let (status, body) = raise(Format(other));
         assert_eq!(status, 409, "{body}");
-        let why = "it is 10 now, and the controller has formats 7 to 10";
+        let why = "it is 11 now, and the controller has formats 7 to 11";
         assert!(body.contains(why), "{body}");
     }
 }

@@ -10,7 +10,8 @@ use crate::log::{Log, Outgoing};
 use crate::shard::{Context, Shard};
 use e3_collections::{ApplyError, CollectionSpec, Restore, WriteBatch};
 use e3_model::{ShardKey, Timestamp};
-use e3_wire::entry::{Entry, Reign, Replicated};
+use e3_wire::entry::Entry;
+use e3_wire::replicated::{Reign, Replicated};
 use e3_wire::timer::Timer;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -180,7 +181,9 @@ impl Backup {
         bytes: &[u8],
     ) -> Result<Taken, &'static str> {
         match Replicated::decode(bytes).map_err(|_| "what came cannot be read")? {
-            Replicated::Resume { first_op, reigns } => match (checks, &mut self.incoming) {
+            Replicated::Resume {
+                first_op, reigns, ..
+            } => match (checks, &mut self.incoming) {
                 // It goes on as the log does that it is made of.
                 (Checks::Checkpoint, Some(incoming)) => incoming.log.history.follow(reigns),
                 _ => self.resume(log, first_op, reigns)?,
@@ -191,6 +194,7 @@ impl Backup {
                 since,
                 released,
                 reigns,
+                ..
             } => {
                 checks.time(now)?;
                 if released > op {

@@ -12,8 +12,9 @@ use crate::shard::{Effect, Shard, Turn};
 use crate::transfer::Transfer;
 use e3_model::Nanos;
 use e3_model::plan::NodeEvent;
-use e3_wire::entry::{Entry, Replicated};
+use e3_wire::entry::Entry;
 use e3_wire::part::{checksum, put_item};
+use e3_wire::replicated::Replicated;
 
 /// What of a shard was sent for a backup.
 #[derive(Debug)]
@@ -58,7 +59,7 @@ impl Export {
 
     /// Begins with the snapshot.
     pub(crate) fn begin(number: u64, log: &Log, effects: &mut Vec<Effect>) -> Export {
-        let (transfer, first) = Transfer::new(log);
+        let (transfer, first) = Transfer::new(log, None);
         let mut export = Export {
             number,
             transfer,

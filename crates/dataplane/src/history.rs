@@ -6,7 +6,7 @@
 //! backup that finds its own last entry there needs no snapshot.
 
 use crate::limits::{REIGNS_MAX, TAIL_ITEMS_MAX, TAIL_LEN_MAX};
-use e3_wire::entry::Reign;
+use e3_wire::replicated::Reign;
 use std::collections::VecDeque;
 use std::rc::Rc;
 

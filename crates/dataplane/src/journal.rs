@@ -223,7 +223,7 @@ impl Shard {
             return;
         };
         let key = self.key;
-        let (transfer, first) = Transfer::new(&self.log);
+        let (transfer, first) = Transfer::new(&self.log, None);
         let mut record = |step| {
             effects.push(Effect::Journal(
                 Record { key, step }.encode(),

@@ -10,8 +10,8 @@ use e3_model::plan::CopyOnDisk;
 use e3_model::reshard::Split;
 use e3_model::{Formats, ShardId, ShardKey};
 use e3_wire::WireError;
-use e3_wire::entry::Replicated;
 use e3_wire::journal::{Origin, Record, Step};
+use e3_wire::replicated::Replicated;
 use std::collections::BTreeMap;
 
 /// The journal of a node, as far as it was read.

@@ -119,7 +119,7 @@ mod tests {
     use crate::reach::ClockCheck;
     use crate::replica::Replica;
     use crate::shard::{Context, Counts};
-    use e3_model::Via;
+    use e3_model::{Format, Via};
     use std::collections::BTreeMap;
 
     #[test]
@@ -138,6 +138,7 @@ mod tests {
             peers: &peers,
             memory_full: None,
             clock: ClockCheck::Right,
+            format: Format::NEWEST,
         };
         let outcome = |deadline, remembered| {
             let plan = app.shard(key);

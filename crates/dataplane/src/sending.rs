@@ -31,8 +31,14 @@ pub(crate) struct Sending {
 
 impl Sending {
     /// Begins, with the item to send first. `before`: the stream that this one replaces.
-    pub(crate) fn new(now: Timestamp, log: &Log, before: Option<&Sending>) -> (Sending, Vec<u8>) {
-        let (transfer, begin) = Transfer::new(log);
+    /// `view`: as in [`Transfer::new`].
+    pub(crate) fn new(
+        now: Timestamp,
+        log: &Log,
+        view: Option<u32>,
+        before: Option<&Sending>,
+    ) -> (Sending, Vec<u8>) {
+        let (transfer, begin) = Transfer::new(log, view);
         let patience = match before {
             None => JOIN_PATIENCE,
             Some(before) if before.has_heard => (before.patience * 2).min(JOIN_PATIENCE_MAX),

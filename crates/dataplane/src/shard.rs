@@ -16,7 +16,9 @@ use e3_invocation::{CallAnswer, Invocation};
 use e3_model::outbound::Answer;
 use e3_model::plan::{NodePlan, Peer};
 use e3_model::topic::Publication;
-use e3_model::{AppId, DropReason, MessageId, Nanos, NodeId, RequestId, ShardKey, Timestamp, Via};
+use e3_model::{
+    AppId, DropReason, Format, MessageId, Nanos, NodeId, RequestId, ShardKey, Timestamp, Via,
+};
 use e3_wire::entry::Reply;
 use e3_wire::frame::Link;
 use e3_wire::message::Message;
@@ -87,6 +89,8 @@ pub(crate) struct Context<'a> {
     /// Cores for another handler run; without end where cores are not emulated. Only valid where
     /// handlers are dispatched.
     pub(crate) free_cores: usize,
+    /// In which the cluster's processes write.
+    pub(crate) format: Format,
 }
 
 impl World {
@@ -102,6 +106,7 @@ impl World {
             memory_full: self.memory_full.as_deref(),
             clock: self.clock,
             free_cores: usize::MAX,
+            format: self.plan.format,
         })
     }
 }

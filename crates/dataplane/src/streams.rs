@@ -6,10 +6,11 @@ use crate::limits::{QUEUE_MAX, RESTART_INTERVAL};
 use crate::sending::Sending;
 use crate::shard::{Context, Effect, Shard, Turn};
 use e3_model::plan::ShardPlan;
-use e3_model::{Nanos, NodeId, Timestamp};
-use e3_wire::entry::{Entry, Replicated};
+use e3_model::{Format, Nanos, NodeId, Timestamp};
+use e3_wire::entry::Entry;
 use e3_wire::frame::{Ends, Link};
 use e3_wire::journal::Record;
+use e3_wire::replicated::Replicated;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -34,6 +35,9 @@ pub(crate) struct Backup {
     pub(crate) link: Link,
     /// Of the stream.
     epoch: u32,
+    /// The first view that had it. Its node must know this view before it takes the stream: until then
+    /// it may drop the copy that it has, and begin another one.
+    joined_in: u32,
     /// The latest view that had it, and whose plan named its node.
     view: u32,
     /// It has everything up to this entry.
@@ -121,6 +125,7 @@ impl Streams {
                     // In a view that this primary has not seen, a joining copy may have been dropped.
                     let before = std::mem::replace(&mut backup.view, plan.view);
                     if plan.view > before + 1 && !required {
+                        backup.joined_in = plan.view;
                         let next = backup.epoch.wrapping_add(1);
                         self.restart(turn, commit, node, next);
                     }
@@ -161,7 +166,13 @@ impl Streams {
         let tail = log.history.tail();
         let first_op = log.op + 1 - tail.len() as u64;
         let reigns = log.history.reigns().to_vec();
-        let begin = Replicated::Resume { first_op, reigns }.encode();
+        let joined_in = turn.shard.view;
+        let begin = Replicated::Resume {
+            view: view_to_name(turn.cx, joined_in),
+            first_op,
+            reigns,
+        };
+        let begin = begin.encode();
         let released = Replicated::Released(log.released).encode();
         let send = |body: Rc<[u8]>, op| replicate(link, node, body, op);
         turn.effects.push(send(begin.into(), 0));
@@ -172,6 +183,7 @@ impl Streams {
         let backup = Backup {
             link,
             epoch,
+            joined_in,
             view: turn.shard.view,
             acked: 0,
             is_whole: false,
@@ -199,12 +211,18 @@ impl Streams {
             settles_at: turn.cx.now + RESTART_INTERVAL,
         });
         let before = self.backups.get(&node);
-        let was_synced = before.is_some_and(|b| b.link == link && b.was_synced);
+        let is_same = |b: &&Backup| b.link == link;
+        let was_synced = before.filter(is_same).is_some_and(|b| b.was_synced);
+        let joined_in = before
+            .filter(is_same)
+            .map_or(turn.shard.view, |b| b.joined_in);
         let before = before.and_then(|b| b.sending.as_deref());
-        let (sending, begin) = Sending::new(turn.cx.now, &turn.shard.log, before);
+        let (log, view) = (&turn.shard.log, view_to_name(turn.cx, joined_in));
+        let (sending, begin) = Sending::new(turn.cx.now, log, view, before);
         let mut backup = Backup {
             link,
             epoch,
+            joined_in,
             view: turn.shard.view,
             acked: 0,
             is_whole: false,
@@ -409,6 +427,11 @@ fn stream_link(cx: &Context<'_>, shard: &Shard, node: NodeId) -> Link {
         from_incarnation: shard.incarnation,
         to_incarnation: cx.peers.get(&node).map_or(0, |peer| peer.incarnation),
     }
+}
+
+/// The view that the first item of a stream names.
+fn view_to_name(cx: &Context<'_>, joined_in: u32) -> Option<u32> {
+    (cx.format >= Format::STREAM_VIEWS).then_some(joined_in)
 }
 
 /// An item for a backup's stream.

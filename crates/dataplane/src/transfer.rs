@@ -14,7 +14,7 @@ use crate::log::Log;
 use crate::timer_table::Place;
 use e3_collections::{PieceMax, Walk};
 use e3_model::{MessageId, Slot};
-use e3_wire::entry::Replicated;
+use e3_wire::replicated::Replicated;
 use std::rc::Rc;
 
 /// What of a snapshot was made.
@@ -44,9 +44,11 @@ enum Part {
 }
 
 impl Transfer {
-    /// Begins a snapshot: what is to be done, and the item that says so.
-    pub(crate) fn new(log: &Log) -> (Transfer, Replicated) {
+    /// Begins a snapshot: what is to be done, and the item that says so. `view`: of the stream of which
+    /// it is the first item.
+    pub(crate) fn new(log: &Log, view: Option<u32>) -> (Transfer, Replicated) {
         let begin = Replicated::SnapshotBegin {
+            view,
             op: log.op,
             now: log.now,
             since: log.since,

@@ -7,8 +7,9 @@ use e3_model::{
     Format, MessageId, NodeId, RequestId, ServiceId, ShardId, Slot, Timestamp, TraceContext,
 };
 use e3_wire::datagram::{Header, Kind, seal};
-use e3_wire::entry::{Entry, Replicated};
+use e3_wire::entry::Entry;
 use e3_wire::frame::{Ends, Frame, Link};
+use e3_wire::replicated::Replicated;
 
 const ONE: &str = "
 apiVersion: e3.dev/v1alpha1
@@ -85,6 +86,7 @@ impl Backup {
 
     fn begin(&self, op: u64, released: u64) -> Replicated {
         Replicated::SnapshotBegin {
+            view: None,
             op,
             now: self.c.now,
             since: Timestamp::ZERO,

@@ -4,8 +4,8 @@ use crate::common::{Cluster, key_of, shard};
 use crate::disk::{count_all, manifest};
 use e3_model::plan::NodeEvent;
 use e3_model::{Formats, Nanos, NodeId, ShardId, ShardKey};
-use e3_wire::entry::Replicated;
 use e3_wire::journal::{Record, Step};
+use e3_wire::replicated::Replicated;
 
 const SHARDS: u16 = 3;
 

@@ -2,6 +2,7 @@
 
 use crate::store::{Store, key};
 use e3_dataplane::limits::{JOIN_LEN_MAX, JOIN_PATIENCE, QUEUE_MAX};
+use e3_model::plan::ShardPlan;
 use e3_model::{DropReason, Nanos, NodeId};
 use e3_wire::entry::Outcome;
 
@@ -149,6 +150,58 @@ fn a_joiner_that_left_in_a_view_that_its_primary_has_not_seen_begins_again() {
     assert!(!s.is_synced(0, 1), "it has nothing");
     s.c.pass(2_000);
     assert!(s.is_synced(0, 1));
+    assert_eq!(s.digest(1), s.digest(0));
+}
+
+/// Its node learns later than the primary that it left and joins again: what it takes with the copy that it is
+/// about to drop must not count.
+#[test]
+fn a_copy_takes_no_stream_of_a_view_that_its_node_does_not_know() {
+    for is_skipped in [false, true] {
+        let mut s = Store::new(2, 2, &[1_000; 50]);
+        s.load(0, 5, 3);
+        s.c.pass(100);
+        let dropped_before = s.dropped(1, DropReason::View);
+        let mut left = s.c.shard(key()).clone();
+        (left.view, left.backups) = (left.view + 1, Vec::new());
+        let mut joins = left.clone();
+        (joins.view, joins.joining) = (left.view + 1, vec![NodeId(1)]);
+        let tell = |s: &mut Store, node, plan: &ShardPlan| {
+            s.c.shard(key()).clone_from(plan);
+            s.c.version += 1;
+            s.c.publish_to(node);
+        };
+        tell(&mut s, 0, &left);
+        tell(&mut s, 0, &joins);
+        s.load(0, 100, 1);
+        assert!(s.dropped(1, DropReason::View) > dropped_before);
+        assert!(s.backup(0, 1).acked == 0 && !s.is_synced(0, 1));
+        if !is_skipped {
+            tell(&mut s, 1, &left);
+            assert!(s.c.nodes[&1].worker.state(key()).is_none());
+        }
+        tell(&mut s, 1, &joins);
+        s.until_synced(0, 1, 1);
+        s.c.pass(100);
+        assert_eq!(s.digest(1), s.digest(0));
+    }
+}
+
+#[test]
+fn a_node_that_knows_that_it_joins_takes_its_stream_again_whatever_views_follow() {
+    let mut s = Store::new(2, 1, &[1_000; 50]);
+    s.join(1);
+    s.until_synced(0, 1, 1);
+    s.c.shard(key()).view += 1;
+    s.c.version += 1;
+    s.c.publish_to(0);
+    s.set_behind(1, true);
+    s.load(0, 5, 1);
+    s.c.pass(1_000);
+    assert!(s.dropped(0, DropReason::Channel) > 0 && !s.is_synced(0, 1));
+    s.set_behind(1, false);
+    s.until_synced(0, 1, 1);
+    s.c.pass(100);
     assert_eq!(s.digest(1), s.digest(0));
 }
 

@@ -45,9 +45,11 @@ impl Format {
     pub const FIRM_RESOURCES: Format = Format(9);
     /// From this format on heartbeats have an authentication tag.
     pub const HEARTBEAT_TAGS: Format = Format(10);
+    /// From this format on a replication stream says in which view of its shard it begins.
+    pub const STREAM_VIEWS: Format = Format(11);
     /// The newest that this program writes. When a format changes, this goes up by one, and the
     /// recorded bytes of the one before stay (`crates/wire/tests/recorded`).
-    pub const NEWEST: Format = Format(10);
+    pub const NEWEST: Format = Format(11);
     /// The oldest that this program reads and writes.
     pub const OLDEST: Format = Format(7);
 }

@@ -210,6 +210,7 @@ impl<'a> Run<'a> {
         let controller = ControllerProcess::new(cluster.now, scenario.topology());
         let mut agents = Agents::default();
         agents.reports_figures = scenario.has_bad_versions();
+        agents.reports_loads = scenario.has_starvation();
         Run {
             scenario,
             cluster,
@@ -338,7 +339,6 @@ impl<'a> Run<'a> {
 
     /// Nodes join, applications start, clients begin.
     fn start(&mut self) {
-        self.begin_with_next_release();
         for node in 0..self.scenario.nodes() {
             self.start_node(node);
         }

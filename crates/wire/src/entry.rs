@@ -1,77 +1,18 @@
-//! Log entries and the rest of what a primary sends to its backups.
+//! Log entries.
 //!
 //! An entry has the identity of the message, code version, `now`, trace, write batch, outputs and reply.
 //! A backup applies the batch; it does not run the handler.
 
 use crate::codec::{Reader, WireError, Write};
 use crate::dead_letter::DeadLetter;
-use crate::limits::{BODY_LEN_MAX, ENTRY_OUTPUTS_MAX, REIGNS_MAX};
+use crate::limits::{BODY_LEN_MAX, ENTRY_OUTPUTS_MAX};
 use crate::message::{decode_id, decode_outcome, decode_trace, encode_id, encode_trace};
 use crate::node;
-use crate::timer::{self, PublicationName, Timer, TimerName};
+use crate::timer::{self, PublicationName, TimerName};
 pub use e3_model::Outcome;
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::timer::TimerChange;
 use e3_model::{EdgeId, MessageId, NodeId, Slot, Timestamp, TraceContext};
-
-/// The entries that one primary appended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Reign {
-    /// The view in which it became the primary.
-    pub view: u32,
-    /// Its first entry; the last is before that of the next reign.
-    pub first_op: u64,
-}
-
-/// What a primary sends to a backup.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Replicated {
-    /// Entries from a number on follow. The backup goes on if its last entry is one of the primary's,
-    /// and is sent a snapshot if not.
-    Resume {
-        /// The first of the entries that follow.
-        first_op: u64,
-        /// Of the primary's log, at most [`crate::limits::REIGNS_MAX`], oldest first.
-        reigns: Vec<Reign>,
-    },
-    /// A snapshot begins; the backup keeps what it has until the end. Entries come between its parts.
-    SnapshotBegin {
-        /// Last entry before it.
-        op: u64,
-        /// `now` of that entry.
-        now: Timestamp,
-        /// Of messages of requests before then the log may know nothing.
-        since: Timestamp,
-        /// Outputs of entries up to this one need not be sent again.
-        released: u64,
-        /// As in [`Replicated::Resume`].
-        reigns: Vec<Reign>,
-    },
-    /// An entry before the snapshot whose outputs may have to be sent again, without writes.
-    SnapshotOutgoing(Entry),
-    /// A message that was handled before the snapshot, as an entry without writes.
-    SnapshotSeen(Entry),
-    /// A dead letter from before the snapshot.
-    SnapshotDead(MessageId, DeadLetter),
-    /// A timer, as the last entry before left it.
-    SnapshotTimer(Timer),
-    /// Part of the collections.
-    SnapshotState {
-        /// Last entry in it.
-        op: u64,
-        /// A piece of a walk over the collections.
-        piece: Vec<u8>,
-    },
-    /// The snapshot is whole.
-    SnapshotEnd {
-        /// Last entry in it.
-        op: u64,
-    },
-    /// The next entry.
-    Entry(Entry),
-    /// Outputs of entries up to this one are durable at their receivers.
-    Released(u64),
-}
 
 /// One committed message, or the removal of keys that have expired.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -170,7 +111,7 @@ impl Entry {
         self.oldest_seq == 0
     }
 
-    /// Bytes that [`Replicated::encode`] gives for the entry, nearly.
+    /// Bytes that [`crate::replicated::Replicated::encode`] gives for the entry, nearly.
     pub fn len_estimate(&self) -> usize {
         let outputs: usize = self
             .outputs
@@ -189,7 +130,7 @@ impl Entry {
             + dead
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.put_u64(self.op);
         encode_id(out, &self.id);
         out.put_u16(self.attempt);
@@ -241,7 +182,7 @@ impl Entry {
         }
     }
 
-    fn decode(r: &mut Reader<'_>) -> Result<Entry, WireError> {
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Entry, WireError> {
         let op = r.u64()?;
         let id = decode_id(r)?;
         let attempt = r.u16()?;
@@ -327,140 +268,4 @@ fn decode_outputs(r: &mut Reader<'_>) -> Result<Vec<Output>, WireError> {
         });
     }
     Ok(outputs)
-}
-
-fn encode_reigns(out: &mut Vec<u8>, reigns: &[Reign]) {
-    out.put_u8(u8::try_from(reigns.len()).expect("bounded"));
-    for reign in reigns {
-        out.put_u32(reign.view);
-        out.put_u64(reign.first_op);
-    }
-}
-
-fn decode_reigns(r: &mut Reader<'_>) -> Result<Vec<Reign>, WireError> {
-    let len = usize::from(r.u8()?);
-    if len > REIGNS_MAX {
-        return Err(WireError::TooLong {
-            what: "reigns",
-            len,
-            max: REIGNS_MAX,
-        });
-    }
-    let reign = |r: &mut Reader<'_>| {
-        Ok(Reign {
-            view: r.u32()?,
-            first_op: r.u64()?,
-        })
-    };
-    (0..len).map(|_| reign(r)).collect()
-}
-
-impl Replicated {
-    /// Bytes of it.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(256);
-        match self {
-            Replicated::SnapshotBegin {
-                op,
-                now,
-                since,
-                released,
-                reigns,
-            } => {
-                out.put_u8(1);
-                out.put_u64(*op);
-                out.put_u64(now.0);
-                out.put_u64(since.0);
-                out.put_u64(*released);
-                encode_reigns(&mut out, reigns);
-            }
-            Replicated::Resume { first_op, reigns } => {
-                out.put_u8(9);
-                out.put_u64(*first_op);
-                encode_reigns(&mut out, reigns);
-            }
-            Replicated::SnapshotOutgoing(entry) => {
-                out.put_u8(8);
-                entry.encode(&mut out);
-            }
-            Replicated::SnapshotSeen(entry) => {
-                out.put_u8(3);
-                entry.encode(&mut out);
-            }
-            Replicated::SnapshotDead(id, dead) => {
-                out.put_u8(7);
-                encode_id(&mut out, id);
-                dead.encode(&mut out);
-            }
-            Replicated::SnapshotTimer(timer) => {
-                out.put_u8(10);
-                timer.encode(&mut out);
-            }
-            Replicated::SnapshotState { op, piece } => {
-                out.put_u8(2);
-                out.put_u64(*op);
-                out.put_long(piece);
-            }
-            Replicated::SnapshotEnd { op } => {
-                out.put_u8(4);
-                out.put_u64(*op);
-            }
-            Replicated::Entry(entry) => return Replicated::encode_entry(entry),
-            Replicated::Released(op) => {
-                out.put_u8(6);
-                out.put_u64(*op);
-            }
-        }
-        out
-    }
-
-    /// Bytes of [`Replicated::Entry`] without owning the entry.
-    pub fn encode_entry(entry: &Entry) -> Vec<u8> {
-        let mut out = Vec::with_capacity(entry.len_estimate());
-        out.put_u8(5);
-        entry.encode(&mut out);
-        out
-    }
-
-    /// Whether these are the bytes of [`Replicated::SnapshotBegin`].
-    pub fn begins_snapshot(bytes: &[u8]) -> bool {
-        bytes.first() == Some(&1)
-    }
-
-    /// Reads one that fills the whole slice.
-    pub fn decode(bytes: &[u8]) -> Result<Replicated, WireError> {
-        let r = &mut Reader(bytes);
-        let item = match r.u8()? {
-            1 => Replicated::SnapshotBegin {
-                op: r.u64()?,
-                now: Timestamp(r.u64()?),
-                since: Timestamp(r.u64()?),
-                released: r.u64()?,
-                reigns: decode_reigns(r)?,
-            },
-            2 => Replicated::SnapshotState {
-                op: r.u64()?,
-                piece: r.long_bytes("snapshot piece", BODY_LEN_MAX)?.to_vec(),
-            },
-            3 => Replicated::SnapshotSeen(Entry::decode(r)?),
-            4 => Replicated::SnapshotEnd { op: r.u64()? },
-            5 => Replicated::Entry(Entry::decode(r)?),
-            6 => Replicated::Released(r.u64()?),
-            7 => Replicated::SnapshotDead(decode_id(r)?, DeadLetter::decode(r)?),
-            8 => Replicated::SnapshotOutgoing(Entry::decode(r)?),
-            9 => Replicated::Resume {
-                first_op: r.u64()?,
-                reigns: decode_reigns(r)?,
-            },
-            10 => Replicated::SnapshotTimer(Timer::decode(r)?),
-            other => {
-                return Err(WireError::Unknown {
-                    what: "kind of replicated item",
-                    value: other.into(),
-                });
-            }
-        };
-        r.end()?;
-        Ok(item)
-    }
 }

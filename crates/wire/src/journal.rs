@@ -26,9 +26,9 @@ pub enum Step {
     Begin(Origin),
     /// A checkpoint of the copy begins. It takes the copy's place when all of it is there.
     Checkpoint(Origin),
-    /// An item of the checkpoint: an encoded [`crate::entry::Replicated`].
+    /// An item of the checkpoint: an encoded [`crate::replicated::Replicated`].
     Piece(Vec<u8>),
-    /// An item of the stream: an encoded [`crate::entry::Replicated`].
+    /// An item of the stream: an encoded [`crate::replicated::Replicated`].
     Item(Vec<u8>),
     /// The node became the primary of the shard in this view.
     Reign(u32),

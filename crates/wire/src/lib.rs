@@ -19,6 +19,7 @@ pub mod limits;
 pub mod message;
 mod node;
 pub mod part;
+pub mod replicated;
 pub mod timer;
 
 pub use codec::WireError;

@@ -6,7 +6,7 @@
 use crate::codec::WireError;
 use crate::limits::BODY_LEN_MAX;
 
-/// Appends an item, an encoded [`crate::entry::Replicated`].
+/// Appends an item, an encoded [`crate::replicated::Replicated`].
 pub fn put_item(out: &mut Vec<u8>, item: &[u8]) {
     let len = u32::try_from(item.len()).expect("an item fits a frame");
     out.extend_from_slice(&len.to_le_bytes());

@@ -8,14 +8,15 @@ use e3_testkit::Random;
 use e3_wire::client::{ClientFrame, DeadLetters};
 use e3_wire::codec::Reader;
 use e3_wire::datagram::{HEADER_LEN, Header, Kind, open, seal};
-use e3_wire::entry::{Entry, Replicated};
+use e3_wire::entry::Entry;
 use e3_wire::frame::{Ack, Ends, Frame, Link};
 use e3_wire::heartbeat::{self, Heartbeat, PAYLOAD_LEN, Received, TAGGED_LEN};
 use e3_wire::limits::DATAGRAM_LEN_MAX;
 use e3_wire::message::Message;
+use e3_wire::replicated::Replicated;
 use e3_wire::timer::PartialConfirmation;
 use e3_wire::{HeartbeatKey, HeartbeatKeys, WireError};
-use samples::{client_frames, entry, frames, id, letter, message, replicated};
+use samples::{beginnings, client_frames, entry, frames, id, letter, message, replicated};
 
 const SEQUENCE: u32 = 70_000;
 
@@ -50,8 +51,17 @@ fn frames_share_a_datagram() {
 
 #[test]
 fn entries_and_client_frames_round_trip() {
-    for item in replicated() {
-        assert_eq!(Replicated::decode(&item.encode()).unwrap(), item);
+    for item in replicated().into_iter().chain(beginnings()) {
+        let bytes = item.encode();
+        assert_eq!(Replicated::decode(&bytes).unwrap(), item);
+        let (begins, named) = match item {
+            Replicated::SnapshotBegin { view, .. } => (true, view),
+            Replicated::Resume { view, .. } => (false, view),
+            _ => (false, None),
+        };
+        assert_eq!(Replicated::begins_snapshot(&bytes), begins);
+        assert_eq!(Replicated::view_of_stream(&bytes), named);
+        assert_eq!(Replicated::view_of_stream(&bytes[..1]), None);
     }
     for frame in client_frames() {
         let mut bytes = Vec::new();

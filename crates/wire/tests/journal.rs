@@ -33,7 +33,7 @@ fn the_format_is_fixed() {
         key: KEY,
         step: Step::Reign(5),
     });
-    assert_eq!(bytes, [10, 3, 0, 2, 0, 1, 0, 5, 5, 0, 0, 0]);
+    assert_eq!(bytes, [11, 3, 0, 2, 0, 1, 0, 5, 5, 0, 0, 0]);
 }
 
 #[test]
@@ -45,12 +45,12 @@ fn a_format_that_is_not_read_is_named_with_those_that_are() {
         error.to_string()
     };
     assert_eq!(
-        error(11),
-        "format is 11, this process reads 7 to 10; start a newer release of the program"
+        error(12),
+        "format is 12, this process reads 7 to 11; start a newer release of the program"
     );
     assert_eq!(
         error(6),
-        "format is 6, this process reads 7 to 10; an older release wrote it: start that one, or one in between"
+        "format is 6, this process reads 7 to 11; an older release wrote it: start that one, or one in between"
     );
 }
 

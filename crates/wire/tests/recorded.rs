@@ -13,11 +13,11 @@ use e3_wire::HeartbeatKeys;
 use e3_wire::client::ClientFrame;
 use e3_wire::codec::Reader;
 use e3_wire::datagram::{Header, Kind, open, seal};
-use e3_wire::entry::Replicated;
 use e3_wire::frame::Frame;
 use e3_wire::heartbeat::{self, Heartbeat};
 use e3_wire::journal::{self, Record};
 use e3_wire::message::Message;
+use e3_wire::replicated::Replicated;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -120,6 +120,11 @@ fn what_format_10_wrote_is_read_and_written_in_the_same_way() {
     check_format(Format(10));
 }
 
+#[test]
+fn what_format_11_wrote_is_read_and_written_in_the_same_way() {
+    check_format(Format(11));
+}
+
 fn check_format(format: Format) {
     let mut recorded = Recorded::of(format);
     let body = samples::message().encode();
@@ -163,6 +168,14 @@ fn check_format(format: Format) {
         recorded.check(&name, &item.encode(), &item, |bytes| {
             Replicated::decode(bytes).unwrap()
         });
+    }
+    if format >= Format::STREAM_VIEWS {
+        for item in samples::beginnings() {
+            let name = format!("stream-{}", variant(&item));
+            recorded.check(&name, &item.encode(), &item, |bytes| {
+                Replicated::decode(bytes).unwrap()
+            });
+        }
     }
     for (i, record) in samples::records().into_iter().enumerate() {
         let name = format!("journal-{i:02}-{}", variant(&record.step));

@@ -15,6 +15,7 @@ use e3_model::{Address, DropReason, Nanos, NodeId, ShardKey, Timestamp};
 use e3_wire::codec::Reader;
 use e3_wire::datagram::{Header, Kind, open};
 use e3_wire::frame::{Ends, Frame, Link};
+use e3_wire::replicated::Replicated;
 
 impl Worker {
     /// Takes a datagram. Whatever it holds, at worst it is counted and dropped.
@@ -161,13 +162,19 @@ impl Worker {
         if replica == Some(Role::Joining) && !self.world.leases.grants(self.world.now, data.from) {
             return Err(DropReason::Lease);
         }
+        // This node may be about to drop the copy that is here, and to begin another one in that view.
+        let is_stream = matches!(data.link.ends, Ends::Replication { .. });
+        let joined_in = Replicated::view_of_stream(data.body).filter(|_| is_stream);
+        if joined_in.is_some_and(|view| view > app.shard(data.key).view) {
+            return Err(DropReason::View);
+        }
         let (now, timers) = (self.world.now, &mut self.timers);
         if let Some(end) = self.links.on_data(now, timers, app, data)?
             && let Some(hosted) = self.replicas.get_mut(id.at())
         {
             hosted.inputs.push_back(end);
         }
-        if let Ends::Replication { .. } = data.link.ends {
+        if is_stream {
             self.take_stream(id);
         } else {
             self.make_ready(id);

@@ -10,12 +10,13 @@ use self::polls::Waiting;
 use super::agents::{Agents, Answer};
 use super::placed::Placed;
 use super::probation::{Figures, Versions};
+use super::releases::FORMAT;
 use crate::cluster::{CLUSTER, Cluster};
 use crate::disk::SimDisk;
 use e3_control::limits::{PROGRESS_TIMEOUT, RESHARD_TIMEOUT};
 use e3_control::{
-    Applied, Command, CommandError, Control, InstanceLoad, Membership, NodeLoad, Orchestrator,
-    Plans,
+    Applied, Command, CommandError, Control, Genesis, InstanceLoad, Membership, NodeLoad,
+    Orchestrator, Plans,
 };
 use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::timing::{HEARTBEAT_TIMEOUT, SILENCE_CHECK_INTERVAL};
@@ -61,7 +62,7 @@ pub(super) struct Report {
 pub(super) struct ControllerProcess {
     /// Its state; kept while it is down, to be compared with what its log leads to.
     pub(super) control: Control,
-    topology: Topology,
+    genesis: Genesis,
     membership: Membership,
     store: Store<SimDisk>,
     is_up: bool,
@@ -105,9 +106,15 @@ pub(super) struct ControllerProcess {
 
 impl ControllerProcess {
     pub(super) fn new(now: Timestamp, topology: Topology) -> ControllerProcess {
-        ControllerProcess {
-            control: Control::new(CLUSTER, topology.clone()),
+        let genesis = Genesis::Init {
+            cluster: CLUSTER,
             topology,
+            format: FORMAT,
+            release: String::new(),
+        };
+        ControllerProcess {
+            control: Control::founded(genesis.clone()),
+            genesis,
             membership: Membership::new(now, HEARTBEAT_TIMEOUT),
             store: Store::recover(SimDisk::default()).expect("a new disk").0,
             is_up: true,

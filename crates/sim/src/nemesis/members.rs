@@ -197,8 +197,7 @@ impl Run<'_> {
                 } else {
                     control.check_drain(id).is_err()
                 };
-            // A cluster that still has the format before cannot remove nodes.
-            if !is_stuck && self.is_raised() {
+            if !is_stuck {
                 self.members.stuck.remove(&node);
             } else if *self.members.stuck.entry(node).or_insert(now) + PATIENCE <= now {
                 self.members.removing.remove(&node);

@@ -3,7 +3,6 @@
 
 use super::Run;
 use super::controller::ControllerProcess;
-use super::releases::NEXT_FORMAT;
 use e3_control::{Command, InstanceLoad};
 use e3_model::orchestrator::OrchestratorSettings;
 use e3_model::{NodeId, Timestamp};
@@ -38,31 +37,12 @@ impl ControllerProcess {
 }
 
 impl Run<'_> {
-    /// All processes are of the next release, if the scenario needs its format.
-    pub(super) fn begin_with_next_release(&mut self) {
-        let is_needed = self.scenario.has_members() && !self.scenario.has_upgrade();
-        if is_needed || self.scenario.has_starvation() {
-            self.releases.controller = true;
-            let nodes = 0..self.scenario.nodes_max();
-            self.releases.next = nodes.map(|node| (node, true)).collect();
-            self.agents.reports_loads = self.scenario.has_starvation();
-        }
-    }
-
-    /// The cluster writes the next format, and the orchestrator is as quick as the scenario.
+    /// The orchestrator is as quick as the scenario.
     pub(super) fn begin_to_orchestrate(&mut self) {
-        if !self.releases.controller {
-            return;
-        }
-        let at = self.cluster.now;
-        let raise = Command::RaiseFormat {
-            to: NEXT_FORMAT,
-            release: "next".into(),
-        };
-        self.controller.execute(at, &raise);
         if !self.scenario.has_starvation() {
             return;
         }
+        let at = self.cluster.now;
         let settings = OrchestratorSettings {
             starvation_heartbeats: 5,
             node_cooldown_s: 1,

@@ -1,12 +1,12 @@
-//! Releases of E3 and the formats that they have. Datagrams and journals are the same in all formats.
+//! Releases of E3 and the formats that they have.
 
 use e3_model::{Format, Formats, Timestamp};
 use std::collections::BTreeMap;
 
-/// The format of both releases.
-pub(super) const FORMAT: Format = Format(7);
-/// The format that the next release has too.
-pub(super) const NEXT_FORMAT: Format = Format::NEWEST;
+/// The format of both releases, in which a cluster begins.
+pub(super) const FORMAT: Format = Format::NEWEST;
+/// The format that the next release has too. It is the same with another number.
+pub(super) const NEXT_FORMAT: Format = Format(FORMAT.0 + 1);
 
 /// Which release each process is of.
 #[derive(Debug, Default)]
@@ -24,5 +24,5 @@ pub(super) struct Releases {
 /// The formats of a release.
 pub(super) fn formats(is_next: bool) -> Formats {
     let newest = if is_next { NEXT_FORMAT } else { FORMAT };
-    Formats::new(FORMAT, newest).expect("it does not end before it begins")
+    Formats::new(Format::OLDEST, newest).expect("it does not end before it begins")
 }

@@ -1,8 +1,7 @@
 //! Upgrades of E3 itself: the processes of nodes and controller are replaced one by one by those of the
 //! next release, and then the cluster's format is raised; or before that they go back.
 //!
-//! The releases differ in the formats that they have. Format 8 is format 7 with another number, as in the
-//! tests on real processes. docs/design/019.
+//! The releases differ in the formats that they have. docs/design/019.
 
 use super::Run;
 use super::releases::{FORMAT, NEXT_FORMAT, formats};

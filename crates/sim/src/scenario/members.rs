@@ -83,10 +83,4 @@ impl Scenario {
         };
         self.script.iter().any(changes)
     }
-
-    /// Whether the release changes.
-    pub(crate) fn has_upgrade(&self) -> bool {
-        let upgrades = |act: &Act| matches!(act.fault, Fault::Upgrade(_) | Fault::Downgrade(_));
-        self.script.iter().any(upgrades)
-    }
 }

@@ -11,11 +11,12 @@ use e3_model::*;
 use e3_wire::call::{Call, CallAnswer, CallResult};
 use e3_wire::client::{ClientFrame, DeadLetters, Replay, Request};
 use e3_wire::dead_letter::DeadLetter;
-use e3_wire::entry::{Entry, Outcome, Output, Reign, Replicated, Reply};
+use e3_wire::entry::{Entry, Outcome, Output, Reply};
 use e3_wire::frame::{Ack, Ends, Frame, Link};
 use e3_wire::journal::{Origin, Record, Step};
 use e3_wire::limits::REIGNS_MAX;
 use e3_wire::message::Message;
+use e3_wire::replicated::{Reign, Replicated};
 use e3_wire::timer::{PublicationName, Timer, TimerName};
 
 pub fn id() -> MessageId {
@@ -246,9 +247,23 @@ pub fn letter(payload_len: usize) -> DeadLetter {
     }
 }
 
+/// The first items of streams that name their views.
+pub fn beginnings() -> Vec<Replicated> {
+    let mut items = replicated();
+    items.retain_mut(|item| match item {
+        Replicated::SnapshotBegin { view, .. } | Replicated::Resume { view, .. } => {
+            *view = Some(1 << 31 | 7);
+            true
+        }
+        _ => false,
+    });
+    items
+}
+
 pub fn replicated() -> Vec<Replicated> {
     vec![
         Replicated::SnapshotBegin {
+            view: None,
             op: 5,
             now: Timestamp(3),
             since: Timestamp(2),
@@ -256,6 +271,7 @@ pub fn replicated() -> Vec<Replicated> {
             reigns: vec![],
         },
         Replicated::Resume {
+            view: None,
             first_op: 8,
             reigns: vec![
                 Reign {

@@ -1,13 +1,13 @@
 //! The controller's process ends, starts again from its log, and pauses.
 
 use super::ControllerProcess;
-use crate::cluster::{CLUSTER, Cluster};
+use crate::cluster::Cluster;
 use crate::nemesis::agents::Agents;
 use crate::nemesis::probation::Versions;
-use e3_control::{Command, Control, Membership, Orchestrator, Plans};
+use e3_control::{Command, Control, Genesis, Membership, Orchestrator, Plans};
+use e3_model::ShardKey;
 use e3_model::plan::ShardPlan;
 use e3_model::timing::HEARTBEAT_TIMEOUT;
-use e3_model::{ShardKey, Topology};
 use e3_random::Random;
 use e3_store::{Recovered, Store};
 
@@ -76,7 +76,7 @@ impl ControllerProcess {
                 return Err("a flipped bit in the controller's files is not noticed".into());
             }
         }
-        let control = replay(&recovered, &self.topology)
+        let control = replay(&recovered, &self.genesis)
             .map_err(|e| format!("the controller's log cannot be replayed: {e}"))?;
         let torn = self.torn.take();
         let is_right = control == self.control || torn.is_some_and(|torn| control == torn);
@@ -137,10 +137,10 @@ impl ControllerProcess {
 }
 
 /// The state that the snapshot and the records after it lead to.
-fn replay(recovered: &Recovered, topology: &Topology) -> Result<Control, String> {
+fn replay(recovered: &Recovered, genesis: &Genesis) -> Result<Control, String> {
     let mut control = match &recovered.snapshot {
         Some(bytes) => serde_json::from_slice(bytes).map_err(|e| e.to_string())?,
-        None => Control::new(CLUSTER, topology.clone()),
+        None => Control::founded(genesis.clone()),
     };
     for entry in &recovered.entries {
         let command: Command = serde_json::from_slice(entry).map_err(|e| e.to_string())?;
