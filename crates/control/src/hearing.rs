@@ -78,6 +78,11 @@ impl Hearing {
         self.membership.note_members(control);
         heard.clear();
         heard.extend(pulses.iter().map(|p| self.heard(control, p)));
+        let own = pulses.iter().zip(&*heard);
+        let own = own.filter(|(p, _)| p.cluster == control.cluster);
+        for (p, _) in own.filter(|(_, h)| h.sender == Sender::Stranger) {
+            self.membership.on_stranger(p.node, p.incarnation, control);
+        }
         let members = || {
             let all = pulses.iter().zip(&*heard);
             all.filter(|(_, h)| matches!(h.sender, Sender::Present | Sender::Silent))

@@ -224,6 +224,16 @@ impl Membership {
         }
     }
 
+    /// A process that is no member's sends a heartbeat. If it is a later one of a member's node, the log lacks
+    /// its join: the member's has ended, and this one says what it has seen.
+    pub fn on_stranger(&mut self, node: NodeId, incarnation: u32, control: &Control) {
+        if let Some(member) = control.members.get(&node)
+            && incarnation > member.incarnation
+        {
+            self.excused.insert(node, member.incarnation);
+        }
+    }
+
     /// When the first of these members may be about to count as silent, if none sends anything.
     fn calm_until(&self, up: &BTreeMap<NodeId, u32>) -> Option<Timestamp> {
         let times = up.iter().map(|(node, incarnation)| {

@@ -4,6 +4,7 @@ use crate::script::Script;
 use e3_control::{
     Command, Control, Heard, Hearing, LastPulse, Membership, NodeLoad, Orchestrator, Pulse, Sender,
 };
+use e3_model::timing::SILENT_TURNS_MIN;
 use e3_model::{Nanos, NodeId, Timestamp};
 use std::collections::BTreeMap;
 
@@ -65,6 +66,32 @@ fn only_the_present_process_of_a_member_is_heard() {
     assert_eq!(heard, [stranger; 3]);
     assert_eq!(hearing.membership.heard(A, 1), None);
     assert_eq!(hearing.last(A), None);
+
+    // Another cluster's shows nothing of this one's; a later process of a node excuses the one before.
+    let start = || {
+        let mut membership = Membership::new(NOW, Nanos::from_secs(5));
+        let later = NOW + Nanos::from_secs(6);
+        for turn in 0..=u64::from(SILENT_TURNS_MIN) {
+            membership.lost(later + Nanos(turn), &script.control);
+        }
+        membership.on_heartbeat(later, B, 1);
+        Hearing::new(membership, Orchestrator::new(&script.control))
+    };
+    for (pulse, settles) in [
+        (
+            Pulse {
+                incarnation: 2,
+                ..strangers[0]
+            },
+            false,
+        ),
+        (strangers[1], true),
+    ] {
+        let mut hearing = start();
+        hear(&mut hearing, &script.control, &[pulse]);
+        let now = NOW + Nanos::from_secs(7);
+        assert_eq!(hearing.membership.is_settled(now, &script.control), settles);
+    }
 
     let good = of(&script.control, A);
     let heard = hear(&mut hearing, &script.control, &[strangers[1], good]);

@@ -104,6 +104,16 @@ fn a_start_is_settled_when_all_are_heard_or_had_the_time() {
         }
     }
 
+    // So has a later process ended it, which joined by a decision that is lost. An earlier one says nothing.
+    for (incarnation, settles) in [(0, false), (1, false), (2, true), (3, true)] {
+        let mut l = Listener::listening();
+        l.beat(A);
+        let control = &l.script.control;
+        l.membership.on_stranger(NodeId(9), 2, control);
+        l.membership.on_stranger(B, incarnation, control);
+        assert_eq!(l.is_settled(l.now), settles, "incarnation {incarnation}");
+    }
+
     // The other one may have seen more.
     let mut l = Listener::new();
     l.hello("s1-host", own(&l, A));

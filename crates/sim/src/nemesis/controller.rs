@@ -358,7 +358,9 @@ impl ControllerProcess {
     fn on_heartbeat(&mut self, at: Timestamp, node: NodeId, incarnation: u32, load: NodeLoad) {
         let member = self.control.members.get(&node);
         let Some(member) = member.filter(|m| m.incarnation == incarnation) else {
-            return;
+            return self
+                .membership
+                .on_stranger(node, incarnation, &self.control);
         };
         let was_lost = !member.up;
         self.membership.on_heartbeat(at, node, incarnation);
