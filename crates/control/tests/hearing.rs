@@ -71,7 +71,7 @@ fn only_the_present_process_of_a_member_is_heard() {
     let start = || {
         let mut membership = Membership::new(NOW, Nanos::from_secs(5));
         let later = NOW + Nanos::from_secs(6);
-        for turn in 0..=u64::from(SILENT_TURNS_MIN) {
+        for turn in 0..=SILENT_TURNS_MIN {
             membership.lost(later + Nanos(turn), &script.control);
         }
         membership.on_heartbeat(later, B, 1);

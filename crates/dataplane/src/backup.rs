@@ -36,13 +36,17 @@ pub(crate) struct Backup {
 /// the end arrives: without it, it might be the only one that has what was acknowledged.
 struct Incoming {
     state: Restore,
-    /// Its collections are in `state`, its older entries and dead letters below.
+    /// Its collections are in `state`, its older entries below.
     log: Log,
     /// Last entry before the snapshot.
     begin_op: u64,
     /// Entries up to there whose outputs may have to be sent again.
     outbox: VecDeque<Outgoing>,
+    /// At the beginning.
     dead_letters: DeadLetters,
+    /// Entries after it that change dead letters. Which ones make room for newer ones depends on those of the
+    /// beginning, so these must be there first.
+    letters_changed_by: Vec<Rc<Entry>>,
 }
 
 impl std::fmt::Debug for Incoming {
@@ -220,7 +224,7 @@ impl Backup {
             }
             Replicated::SnapshotDead(id, dead) => {
                 let incoming = self.incoming.as_mut().ok_or(NO_SNAPSHOT)?;
-                incoming.dead_letters.keep(id, dead, Timestamp::ZERO);
+                incoming.dead_letters.keep(id, dead.into(), Timestamp::ZERO);
             }
             Replicated::SnapshotTimer(timer) => {
                 let incoming = self.incoming.as_mut().ok_or(NO_SNAPSHOT)?;
@@ -240,9 +244,9 @@ impl Backup {
             }
             Replicated::Entry(entry) => match &mut self.incoming {
                 None if entry.op <= self.resumed_at => return Ok(Taken::Known),
-                None => apply(checks, log, entry, bytes, |log, batch| {
+                None => drop(apply(checks, log, entry, bytes, |log, batch| {
                     log.state.borrow_mut().apply(batch)
-                })?,
+                })?),
                 Some(incoming) => incoming.take_entry(checks, entry, bytes)?,
             },
             Replicated::Released(op) => match &mut self.incoming {
@@ -289,6 +293,7 @@ impl Incoming {
             begin_op,
             outbox: VecDeque::new(),
             dead_letters: DeadLetters::default(),
+            letters_changed_by: Vec::new(),
         }
     }
 
@@ -299,13 +304,14 @@ impl Incoming {
         entry: Entry,
         bytes: &[u8],
     ) -> Result<(), &'static str> {
-        if let Some(letter) = &entry.replays {
-            self.dead_letters.on_replayed(letter);
-        }
         let state = &mut self.state;
-        apply(checks, &mut self.log, entry, bytes, |_, batch| {
+        let entry = apply(checks, &mut self.log, entry, bytes, |_, batch| {
             state.apply(batch)
-        })
+        })?;
+        if entry.dead.is_some() || entry.replays.is_some() {
+            self.letters_changed_by.push(entry);
+        }
+        Ok(())
     }
 
     fn release(&mut self, op: u64) -> Result<(), &'static str> {
@@ -357,6 +363,7 @@ impl Incoming {
             mut log,
             mut outbox,
             mut dead_letters,
+            letters_changed_by,
             ..
         } = self;
         outbox.append(&mut log.outbox);
@@ -364,7 +371,9 @@ impl Incoming {
         if log.op != op || log.released + log.outbox.len() as u64 != op {
             return Err("the snapshot's outbox has a gap");
         }
-        dead_letters.append(std::mem::take(&mut log.dead_letters));
+        for entry in &letters_changed_by {
+            dead_letters.record(entry);
+        }
         log.dead_letters = dead_letters;
         *log.state.borrow_mut() = state.finish();
         Ok(log)
@@ -378,7 +387,7 @@ fn apply(
     mut entry: Entry,
     bytes: &[u8],
     write: impl FnOnce(&Log, &WriteBatch) -> Result<(), ApplyError>,
-) -> Result<(), &'static str> {
+) -> Result<Rc<Entry>, &'static str> {
     if entry.op != log.op + 1 {
         return Err("a gap in the log");
     }
@@ -394,11 +403,11 @@ fn apply(
     if deliberate::is(Fault::RepeatSetWithoutEntry) {
         entry.fired.take_if(|fired| log.timers.repeats(fired));
     }
-    log.record(entry);
+    let entry = log.record(entry);
     if deliberate::is(Fault::BackupRemembersNothing) {
         log.dedup = DedupTable::default();
     }
-    Ok(())
+    Ok(entry)
 }
 
 #[cfg(test)]

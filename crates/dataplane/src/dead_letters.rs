@@ -5,17 +5,19 @@
 //! its entry names the letter, which is gone with it. So a replay takes effect once, however often
 //! the client asks and wherever the primary moves.
 
+use crate::dedup::remembered_until;
 use crate::limits::DEAD_LETTERS_MAX;
 use e3_model::{MessageId, Slot, Timestamp};
 use e3_wire::dead_letter::DeadLetter;
-use e3_wire::entry::Outcome;
-use std::collections::BTreeMap;
+use e3_wire::entry::{Entry, Outcome};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
 /// Dead letters of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct DeadLetters {
     /// By the order in which they came.
-    kept: BTreeMap<u64, (MessageId, DeadLetter)>,
+    kept: BTreeMap<u64, (MessageId, Rc<DeadLetter>)>,
     places: BTreeMap<MessageId, Place>,
     next: u64,
     /// Letters that made room for newer ones.
@@ -31,11 +33,25 @@ struct Place {
     copies_until: Timestamp,
 }
 
+/// A letter with its number, by the order in which letters came.
+pub(crate) type Numbered = (u64, (MessageId, Rc<DeadLetter>));
+
 impl DeadLetters {
+    /// Takes what an entry does to letters; gives the one that was replayed, unless it had made room for newer
+    /// ones before.
+    pub(crate) fn record(&mut self, entry: &Entry) -> Option<Rc<DeadLetter>> {
+        let replayed = entry.replays.as_ref().map(|id| self.on_replayed(id));
+        if let Some(letter) = &entry.dead {
+            let copies_until = remembered_until(entry.deadline, entry.is_keyed());
+            self.keep(entry.id, letter.clone().into(), copies_until);
+        }
+        replayed.flatten()
+    }
+
     /// Keeps a dead letter; copies of its message may come until `copies_until`. One that is there already stays
     /// if the message has come once more and nobody knew any more whether it was handled: the first one proves
     /// that it was not.
-    pub(crate) fn keep(&mut self, id: MessageId, letter: DeadLetter, copies_until: Timestamp) {
+    pub(crate) fn keep(&mut self, id: MessageId, letter: Rc<DeadLetter>, copies_until: Timestamp) {
         if letter.outcome == Outcome::Unknown
             && let Some(place) = self.places.get_mut(&id)
         {
@@ -59,14 +75,14 @@ impl DeadLetters {
         }
     }
 
-    fn remove(&mut self, id: &MessageId) -> Option<DeadLetter> {
+    fn remove(&mut self, id: &MessageId) -> Option<Rc<DeadLetter>> {
         let place = self.places.remove(id)?;
         let (_, letter) = self.kept.remove(&place.number)?;
         Some(letter)
     }
 
     /// A letter was replayed. None if it had made room for newer ones before.
-    pub(crate) fn on_replayed(&mut self, id: &MessageId) -> Option<DeadLetter> {
+    fn on_replayed(&mut self, id: &MessageId) -> Option<Rc<DeadLetter>> {
         let letter = self.remove(id);
         if letter.is_none() {
             self.dropped = self.dropped.saturating_sub(1);
@@ -86,25 +102,19 @@ impl DeadLetters {
     }
 
     /// Oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &(MessageId, DeadLetter)> {
-        self.kept.values()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (MessageId, &DeadLetter)> {
+        self.kept.values().map(|(id, letter)| (*id, &**letter))
     }
 
-    /// Place of the next letter.
-    pub(crate) fn end(&self) -> u64 {
-        self.next
+    /// The same with their numbers.
+    pub(crate) fn numbered(&self) -> VecDeque<Numbered> {
+        let all = self.kept.iter();
+        all.map(|(number, kept)| (*number, kept.clone())).collect()
     }
 
-    /// Letters from this place on, with their places.
-    pub(crate) fn from(&self, place: u64) -> impl Iterator<Item = (u64, &(MessageId, DeadLetter))> {
-        self.kept.range(place..).map(|(place, kept)| (*place, kept))
-    }
-
-    /// Adds newer letters.
-    pub(crate) fn append(&mut self, newer: DeadLetters) {
-        for (_, (id, letter)) in newer.kept {
-            self.keep(id, letter, newer.places[&id].copies_until);
-        }
+    /// Whether the letter of this number is still there.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        self.kept.contains_key(&number)
     }
 
     /// Divides the letters of some shards among `count` others; `place` says which of them has a slot.
@@ -154,7 +164,7 @@ mod tests {
     }
 
     fn keep(letters: &mut DeadLetters, seq: u64) {
-        letters.keep(id(seq), letter(seq, Outcome::Failed), Timestamp(seq));
+        letters.keep(id(seq), letter(seq, Outcome::Failed).into(), Timestamp(seq));
     }
 
     fn letter(seq: u64, outcome: Outcome) -> DeadLetter {
@@ -214,29 +224,9 @@ mod tests {
             (Outcome::Unknown, 5, Outcome::Expired, 5),
             (Outcome::Unknown, 4, Outcome::Expired, 5),
         ] {
-            letters.keep(id(1), letter(1, outcome), Timestamp(until));
+            letters.keep(id(1), letter(1, outcome).into(), Timestamp(until));
             assert_eq!(letters.get(&id(1)).unwrap().outcome, kept);
             assert_eq!(letters.copies_until(&id(1)), Some(Timestamp(latest)));
         }
-    }
-
-    #[test]
-    fn a_snapshot_finds_the_letters_before_it_and_newer_ones_come_after_them() {
-        let mut letters = DeadLetters::default();
-        (0..3).for_each(|seq| keep(&mut letters, seq));
-        let end = letters.end();
-        (3..5).for_each(|seq| keep(&mut letters, seq));
-        let places = |letters: &DeadLetters, from| -> Vec<(u64, u64)> {
-            let from = letters.from(from);
-            from.map(|(at, (id, _))| (at, id.request.seq)).collect()
-        };
-        assert_eq!(places(&letters, 1), [(1, 1), (2, 2), (3, 3), (4, 4)]);
-        assert_eq!(places(&letters, end), [(3, 3), (4, 4)]);
-        // One of the newer letters replaces an older one.
-        let mut newer = DeadLetters::default();
-        [1, 7].iter().for_each(|seq| keep(&mut newer, *seq));
-        letters.append(newer);
-        assert_eq!(seqs(&letters), [0, 2, 3, 4, 1, 7]);
-        assert_eq!(letters.copies_until(&id(7)), Some(Timestamp(7)));
     }
 }

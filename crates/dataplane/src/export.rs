@@ -10,8 +10,8 @@ use crate::limits::{EXPORT_AHEAD_LEN, EXPORT_LEN_MAX, TURN_PIECES_MAX};
 use crate::log::Log;
 use crate::shard::{Effect, Shard, Turn};
 use crate::transfer::Transfer;
-use e3_model::Nanos;
 use e3_model::plan::NodeEvent;
+use e3_model::{Format, Nanos};
 use e3_wire::entry::Entry;
 use e3_wire::part::{checksum, put_item};
 use e3_wire::replicated::Replicated;
@@ -58,8 +58,13 @@ impl Export {
     }
 
     /// Begins with the snapshot.
-    pub(crate) fn begin(number: u64, log: &Log, effects: &mut Vec<Effect>) -> Export {
-        let (transfer, first) = Transfer::new(log, None);
+    pub(crate) fn begin(
+        number: u64,
+        log: &Log,
+        format: Format,
+        effects: &mut Vec<Effect>,
+    ) -> Export {
+        let (transfer, first) = Transfer::new(log, format, None);
         let mut export = Export {
             number,
             transfer,

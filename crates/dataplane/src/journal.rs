@@ -11,6 +11,7 @@ use crate::links::Delivery;
 use crate::log::Log;
 use crate::shard::{Effect, Shard};
 use crate::transfer::Transfer;
+use e3_model::Format;
 use e3_wire::journal::{Origin, Record, Step};
 use std::collections::VecDeque;
 
@@ -217,13 +218,14 @@ impl Shard {
         &mut self,
         origin: Origin,
         begin: Position,
+        format: Format,
         effects: &mut Vec<Effect>,
     ) {
         let Some(disk) = &mut self.disk else {
             return;
         };
         let key = self.key;
-        let (transfer, first) = Transfer::new(&self.log, None);
+        let (transfer, first) = Transfer::new(&self.log, format, None);
         let mut record = |step| {
             effects.push(Effect::Journal(
                 Record { key, step }.encode(),

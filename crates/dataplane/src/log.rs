@@ -51,7 +51,7 @@ pub(crate) struct Outgoing {
     /// Copies of a stateless service's message: durable when the outputs are.
     pub(crate) deliveries: Vec<Delivery>,
     /// The dead letter that it replays.
-    letter: Option<DeadLetter>,
+    letter: Option<Rc<DeadLetter>>,
     /// For whom the outputs were sent last.
     pub(crate) asked: Asked,
 }
@@ -135,15 +135,9 @@ impl Log {
         let entry = Rc::new(entry);
         self.op = entry.op;
         self.now = self.now.max(entry.now);
-        let mut replayed = None;
+        let replayed = self.dead_letters.record(&entry);
         if let Some(letter) = &entry.replays {
-            replayed = self.dead_letters.on_replayed(letter);
             self.dedup.on_replayed(entry.slot, letter);
-        }
-        if let Some(letter) = &entry.dead {
-            let copies_until = remembered_until(entry.deadline, entry.is_keyed());
-            let letter = letter.clone();
-            self.dead_letters.keep(entry.id, letter, copies_until);
         }
         self.outbox.push_back(Outgoing {
             letter: replayed,
@@ -205,7 +199,7 @@ impl Log {
             self.since = self.since.max(now);
             let replayed = entry.replays.filter(|letter| *letter != entry.id);
             if let Some((id, mut letter)) = replayed.zip(outgoing.letter.take()) {
-                letter.outcome = Outcome::Unknown;
+                Rc::make_mut(&mut letter).outcome = Outcome::Unknown;
                 self.dead_letters.keep(id, letter, now);
             }
         }

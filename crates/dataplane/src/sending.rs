@@ -9,7 +9,7 @@
 use crate::limits::*;
 use crate::log::Log;
 use crate::transfer::Transfer;
-use e3_model::{Nanos, Timestamp};
+use e3_model::{Format, Nanos, Timestamp};
 use std::collections::VecDeque;
 
 /// A stream whose backup does not have the whole snapshot, or too few of the entries after it.
@@ -35,10 +35,11 @@ impl Sending {
     pub(crate) fn new(
         now: Timestamp,
         log: &Log,
+        format: Format,
         view: Option<u32>,
         before: Option<&Sending>,
     ) -> (Sending, Vec<u8>) {
-        let (transfer, begin) = Transfer::new(log, view);
+        let (transfer, begin) = Transfer::new(log, format, view);
         let patience = match before {
             None => JOIN_PATIENCE,
             Some(before) if before.has_heard => (before.patience * 2).min(JOIN_PATIENCE_MAX),

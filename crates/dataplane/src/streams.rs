@@ -218,7 +218,7 @@ impl Streams {
             .map_or(turn.shard.view, |b| b.joined_in);
         let before = before.and_then(|b| b.sending.as_deref());
         let (log, view) = (&turn.shard.log, view_to_name(turn.cx, joined_in));
-        let (sending, begin) = Sending::new(turn.cx.now, log, view, before);
+        let (sending, begin) = Sending::new(turn.cx.now, log, turn.cx.format, view, before);
         let mut backup = Backup {
             link,
             epoch,

@@ -8,13 +8,15 @@
 //!
 //! docs/design/001-exactly-once.md says why the result is the log.
 
+use crate::dead_letters::Numbered;
 use crate::deliberate::{self, Fault};
 use crate::limits::{PIECE_ENTRIES_MAX, PIECE_LEN};
 use crate::log::Log;
 use crate::timer_table::Place;
 use e3_collections::{PieceMax, Walk};
-use e3_model::{MessageId, Slot};
+use e3_model::{Format, MessageId, Slot};
 use e3_wire::replicated::Replicated;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// What of a snapshot was made.
@@ -23,7 +25,9 @@ pub(crate) struct Transfer {
     /// Last entry before it.
     begin_op: u64,
     /// Place after the last dead letter before it.
-    letters_end: u64,
+    /// Dead letters that are not sent yet.
+    letters: VecDeque<Numbered>,
+    format: Format,
     next: Part,
 }
 
@@ -34,8 +38,8 @@ enum Part {
     Outbox(u64),
     /// Handled messages after this one.
     Handled(Option<(Slot, MessageId)>),
-    /// Dead letters from this place on.
-    Letters(u64),
+    /// Dead letters.
+    Letters,
     /// Timers after this place.
     Timers(Option<Rc<Place>>),
     State(Walk),
@@ -46,7 +50,7 @@ enum Part {
 impl Transfer {
     /// Begins a snapshot: what is to be done, and the item that says so. `view`: of the stream of which
     /// it is the first item.
-    pub(crate) fn new(log: &Log, view: Option<u32>) -> (Transfer, Replicated) {
+    pub(crate) fn new(log: &Log, format: Format, view: Option<u32>) -> (Transfer, Replicated) {
         let begin = Replicated::SnapshotBegin {
             view,
             op: log.op,
@@ -57,7 +61,8 @@ impl Transfer {
         };
         let transfer = Transfer {
             begin_op: log.op,
-            letters_end: log.dead_letters.end(),
+            letters: log.dead_letters.numbered(),
+            format,
             next: Part::Outbox(log.released + 1),
         };
         (transfer, begin)
@@ -84,16 +89,18 @@ impl Transfer {
                 (*from > begin_op).then_some(Part::Handled(None))
             }
             Part::Handled(_) if deliberate::is(Fault::SnapshotWithoutHandled) => {
-                Some(Part::Letters(0))
+                Some(Part::Letters)
             }
-            Part::Handled(after) => {
-                put_handled(log, begin_op, after, put).then_some(Part::Letters(0))
-            }
-            Part::Letters(_) if deliberate::is(Fault::SnapshotWithoutLetters) => {
+            Part::Handled(after) => put_handled(log, begin_op, after, put).then_some(Part::Letters),
+            Part::Letters if deliberate::is(Fault::SnapshotWithoutLetters) => {
                 Some(Part::Timers(None))
             }
-            Part::Letters(from) => {
-                put_letters(log, self.letters_end, from, put).then_some(Part::Timers(None))
+            Part::Letters => {
+                let is_due = |number| {
+                    self.format >= Format::LETTERS_OF_BEGINNING || log.dead_letters.has(number)
+                };
+                put_letters(&mut self.letters, is_due, put);
+                self.letters.is_empty().then_some(Part::Timers(None))
             }
             Part::Timers(_) if deliberate::is(Fault::TimersLostOnFailover) => {
                 Some(Part::State(Walk::default()))
@@ -156,14 +163,14 @@ fn put_handled(
     is_last
 }
 
-/// Dead letters from this place to the end; whether that is all.
-fn put_letters(log: &Log, end: u64, from: &mut u64, put: Put<'_>) -> bool {
-    let mut letters = log.dead_letters.from(*from).take_while(|(at, _)| *at < end);
-    let is_full = letters.any(|(at, (id, letter))| {
-        *from = at + 1;
-        !put(Replicated::SnapshotDead(*id, letter.clone()))
-    });
-    !is_full
+/// Dead letters that are due.
+fn put_letters(letters: &mut VecDeque<Numbered>, is_due: impl Fn(u64) -> bool, put: Put<'_>) {
+    while let Some((number, (id, letter))) = letters.pop_front() {
+        let letter = Rc::unwrap_or_clone(letter);
+        if is_due(number) && !put(Replicated::SnapshotDead(id, letter)) {
+            return;
+        }
+    }
 }
 
 /// Timers after this place; whether that is all.

@@ -47,6 +47,9 @@ impl Format {
     pub const HEARTBEAT_TAGS: Format = Format(10);
     /// From this format on a replication stream says in which view of its shard it begins.
     pub const STREAM_VIEWS: Format = Format(11);
+    /// From this format on a snapshot has all dead letters of the log as it was at its beginning. Before, those
+    /// were missing that had gone until they were sent.
+    pub const LETTERS_OF_BEGINNING: Format = Format(11);
     /// The newest that this program writes. When a format changes, this goes up by one, and the
     /// recorded bytes of the one before stay (`crates/wire/tests/recorded`).
     pub const NEWEST: Format = Format(11);

@@ -65,6 +65,9 @@ const BACKLOG: Nanos = Nanos::from_millis(100);
 const RECOVERY: Nanos = Nanos::from_secs(20);
 /// How long a new request may take after that.
 pub const PROBE: Nanos = Nanos::from_secs(10);
+/// Between two of them, beside the time that handlers take.
+const PROBE_INTERVAL: Nanos = Nanos::from_millis(20);
+const PROBE_INTERVAL_MAX: Nanos = Nanos::from_millis(100);
 /// Requests after healing that show that an application works.
 const PROBES: u64 = 20;
 /// The same after the deadlines: enough that every shard gets some, and forgets what is too old.

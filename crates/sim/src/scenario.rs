@@ -210,24 +210,27 @@ impl Scenario {
     /// The time that handlers take for all requests, were they to run one after another: no shard has
     /// more to do.
     pub(crate) fn work(&self) -> Nanos {
-        let of_client = |c: &ClientShape| {
-            let app = &self.apps[c.app];
-            let places = app.places().into_iter();
-            let services = places.map(|p| &app.services[usize::from(p.service.0)]);
-            let sets = |s: &ServiceShape| if s.timer_ms > 0 { 2 } else { 1 };
-            let runs = |s: &ServiceShape| self.attempts(c.app, s) * sets(s);
-            let called = |s: &ServiceShape| s.calls.map_or(0, |at| app.services[at].service_us);
-            let us = services.map(|s| (s.service_us + called(s)) * runs(s));
-            let us: u64 = us.sum();
-            let asks = app.places().into_iter();
-            let asks = asks.map(|p| {
-                let service = usize::from(p.service.0);
-                self.work_of_ask(c.app, service) + self.work_of_topic(c.app, service)
-            });
-            Nanos::from_micros(us + asks.sum::<u64>()) * c.requests
-        };
-        let all = self.clients.iter().map(of_client);
+        let all = self.clients.iter();
+        let all = all.map(|c| self.work_of_request(c.app) * c.requests);
         all.fold(Nanos::ZERO, |a, b| a + b)
+    }
+
+    /// The same for a request to an application.
+    pub(crate) fn work_of_request(&self, app: usize) -> Nanos {
+        let shape = &self.apps[app];
+        let places = shape.places().into_iter();
+        let services = places.map(|p| &shape.services[usize::from(p.service.0)]);
+        let sets = |s: &ServiceShape| if s.timer_ms > 0 { 2 } else { 1 };
+        let runs = |s: &ServiceShape| self.attempts(app, s) * sets(s);
+        let called = |s: &ServiceShape| s.calls.map_or(0, |at| shape.services[at].service_us);
+        let us = services.map(|s| (s.service_us + called(s)) * runs(s));
+        let us: u64 = us.sum();
+        let asks = shape.places().into_iter();
+        let asks = asks.map(|p| {
+            let service = usize::from(p.service.0);
+            self.work_of_ask(app, service) + self.work_of_topic(app, service)
+        });
+        Nanos::from_micros(us + asks.sum::<u64>())
     }
 
     /// The longest time that a timer is set ahead.

@@ -258,10 +258,10 @@ impl DeadLetters {
         shard: ShardKey,
         skipped: u32,
         total: u32,
-        all: impl Iterator<Item = &'a (MessageId, DeadLetter)>,
+        all: impl Iterator<Item = (MessageId, &'a DeadLetter)>,
     ) -> DeadLetters {
         let mut len = 0;
-        let fits = |(_, letter): &&(MessageId, DeadLetter)| {
+        let fits = |(_, letter): &(MessageId, &DeadLetter)| {
             len += letter.len_estimate();
             len <= DEAD_LETTERS_LEN_MAX
         };
@@ -269,7 +269,10 @@ impl DeadLetters {
             shard,
             skipped,
             total,
-            letters: all.take_while(fits).cloned().collect(),
+            letters: all
+                .take_while(fits)
+                .map(|(id, letter)| (id, letter.clone()))
+                .collect(),
         }
     }
 }

@@ -128,7 +128,12 @@ fn dead_letters_fill_a_datagram_and_no_more() {
     };
     for (payload_len, fit) in [(PAYLOAD_LEN_MAX, 1), (5_000, 11), (0, 1_000)] {
         let all = vec![(id(), letter(payload_len)); 1_000];
-        let letters = DeadLetters::of(shard, 0, 1_000, all.iter());
+        let letters = DeadLetters::of(
+            shard,
+            0,
+            1_000,
+            all.iter().map(|(id, letter)| (*id, letter)),
+        );
         assert_eq!(letters.letters.len(), fit, "{payload_len}");
         let bytes = ClientFrame::DeadLetters(letters).to_datagram(Format::NEWEST);
         assert!(bytes.len() <= DATAGRAM_LEN_MAX, "{}", bytes.len());

@@ -3,10 +3,16 @@
 use super::*;
 use crate::check::tests::{CONFIG, NOW, app, place};
 use crate::limits::CLOCK_AHEAD_MAX;
+use crate::limits::DEAD_LETTERS_MAX;
 use crate::reach::ClockCheck;
 use crate::shard::World;
+use crate::transfer::Transfer;
 use e3_model::timer::When;
 use e3_model::{AppId, Nanos, Slot};
+use e3_model::{Format, MessageId, NodeId, RequestId, TraceContext};
+use e3_random::Random;
+use e3_wire::dead_letter::DeadLetter;
+use e3_wire::entry::Outcome;
 use e3_wire::timer::TimerName;
 use std::collections::BTreeMap;
 
@@ -52,4 +58,103 @@ fn only_what_a_primary_sends_is_checked() {
         assert!(own_record.time(late).is_ok() && own_record.timer(&other).is_ok());
         assert_eq!(own_record.memory_max(), u64::MAX);
     }
+}
+
+/// The entry of request `seq`, which becomes a dead letter, or replays the letter of another one.
+fn letter_entry(op: u64, seq: u64, outcome: Option<Outcome>, replays: Option<MessageId>) -> Entry {
+    let id = MessageId::ingress(RequestId { client: 1, seq });
+    let letter = |outcome| DeadLetter {
+        at: NOW,
+        outcome,
+        reason: String::new(),
+        key: Vec::new(),
+        payload: vec![0; 1_000],
+        timer: String::new(),
+        answer: None,
+        topic: None,
+    };
+    Entry {
+        op,
+        id,
+        attempt: 0,
+        slot: Slot(0),
+        code_version: 1,
+        now: NOW,
+        sent: NOW,
+        deadline: NOW,
+        oldest_seq: 0,
+        reply_to: NodeId(0),
+        reply_to_incarnation: 1,
+        is_branch: false,
+        is_expiry: false,
+        trace: TraceContext::default(),
+        batch: Vec::new(),
+        outputs: Vec::new(),
+        reply: None,
+        dead: outcome.map(letter),
+        replays,
+        fired: None,
+        timers: Vec::new(),
+        confirmed: Vec::new(),
+    }
+}
+
+/// What a copy has of the dead letters that the primary has at the end: those come and go while the snapshot
+/// is on its way.
+fn letters_of_copy(seed: u64, format: Format) -> [Vec<(u64, Outcome)>; 2] {
+    let mut random = Random::new(seed);
+    let (mut primary, mut copy) = (Log::new(&[]), Log::new(&[]));
+    let record = |log: &mut Log, entry: Entry| {
+        log.record(entry);
+        while log.trim(u64::MAX).is_some() {}
+    };
+    let count = DEAD_LETTERS_MAX as u64 - random.below(3);
+    for seq in 1..=count {
+        let entry = letter_entry(seq, seq, Some(Outcome::Failed), None);
+        record(&mut primary, entry);
+    }
+    let mut backup = Backup::default();
+    let mut take = |copy: &mut Log, item: &[u8]| {
+        backup.take(&Checks::Disk, copy, item).unwrap();
+    };
+    let (mut transfer, begin) = Transfer::new(&primary, format, None);
+    take(&mut copy, &begin.encode());
+    let mut next = count + 1;
+    while !transfer.is_done() {
+        for _ in 0..random.below(4) {
+            let op = primary.op + 1;
+            let known = 1 + random.below(next - 1);
+            let id = |seq| MessageId::ingress(RequestId { client: 1, seq });
+            let entry = match random.below(4) {
+                0 => letter_entry(op, next, None, Some(id(known))),
+                1 => letter_entry(op, known, Some(Outcome::Unknown), None),
+                2 => letter_entry(op, known, Some(Outcome::Expired), None),
+                _ => letter_entry(op, next, Some(Outcome::Failed), None),
+            };
+            next += 1;
+            take(&mut copy, &Replicated::encode_entry(&entry));
+            record(&mut primary, entry);
+        }
+        transfer.make(&primary, |item| take(&mut copy, &item));
+    }
+    [primary, copy].map(|log| {
+        let letters = log.dead_letters.iter();
+        letters.map(|(id, l)| (id.request.seq, l.outcome)).collect()
+    })
+}
+
+#[test]
+fn dead_letters_that_come_and_go_during_a_snapshot_are_the_same_in_the_copy() {
+    for seed in 0..50 {
+        let [primary, copy] = letters_of_copy(seed, Format::LETTERS_OF_BEGINNING);
+        assert!(primary.len() > 900, "seed {seed}");
+        assert_eq!(primary, copy, "seed {seed}");
+    }
+    // Older releases cannot read a letter that has gone.
+    let older = Format(Format::LETTERS_OF_BEGINNING.0 - 1);
+    let differs = |seed: &u64| {
+        let [primary, copy] = letters_of_copy(*seed, older);
+        primary != copy
+    };
+    assert!((0..50).any(|seed| differs(&seed)));
 }

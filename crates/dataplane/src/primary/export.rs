@@ -12,7 +12,8 @@ impl Primary {
     pub(crate) fn follow_backup(&mut self, turn: &mut Turn<'_>, order: Option<BackupOrder>) {
         let number = order.map(|order| order.number);
         if self.export.as_ref().map(|e| e.number) != number {
-            let begin = |number| Export::begin(number, &turn.shard.log, turn.effects);
+            let begin =
+                |number| Export::begin(number, &turn.shard.log, turn.cx.format, turn.effects);
             self.export = number.map(begin);
         }
         if self.export.is_some() {

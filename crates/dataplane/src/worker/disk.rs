@@ -228,7 +228,7 @@ impl Worker {
         let origin = self.origin(replica);
         let shard = &mut self.replicas[id.at()].replica.shard;
         if running.is_none() {
-            shard.begin_checkpoint(origin, begin, &mut self.effects);
+            shard.begin_checkpoint(origin, begin, self.world.plan.format, &mut self.effects);
         }
         shard.pump_checkpoint(&mut self.effects);
         self.journal.is_checkpointing = shard.disk.as_ref().is_some_and(Disk::has_checkpoint);

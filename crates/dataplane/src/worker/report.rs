@@ -62,7 +62,7 @@ impl Worker {
         Some(Beside {
             op: log.op,
             handled: handled.map(|e| (e.slot, e.id)).collect(),
-            letters: log.dead_letters.iter().map(|(id, _)| *id).collect(),
+            letters: log.dead_letters.iter().map(|(id, _)| id).collect(),
             timers: log.timers.by_time().map(|(_, timer)| timer.next).collect(),
         })
     }

@@ -103,7 +103,7 @@ impl Worker {
         let replica: &Replica = &hosted.replica;
         let origin = self.origin(replica);
         let shard = &mut self.replicas[id.at()].replica.shard;
-        shard.begin_checkpoint(origin, begin, &mut self.effects);
+        shard.begin_checkpoint(origin, begin, self.world.plan.format, &mut self.effects);
         shard.pump_checkpoint(&mut self.effects);
         self.journal.is_checkpointing = true;
         self.route(id);

@@ -1,7 +1,7 @@
 //! The clients of a run: their loads, those that rush when faults begin, those that vanish, and those
 //! that probe what is left.
 
-use super::{PROBE, Run};
+use super::{PROBE, PROBE_INTERVAL, PROBE_INTERVAL_MAX, Run};
 use crate::client::{Client, Load};
 use crate::clock::SimClock;
 use crate::scenario::{ClientShape, app_id};
@@ -77,6 +77,7 @@ impl Run<'_> {
     /// Sends new requests, which must be handled now.
     pub(super) fn probe(&mut self, requests: u64) {
         let first = self.cluster.clients.len();
+        let mut sent_within = Nanos::ZERO;
         for app in 0..self.scenario.apps.len() {
             let shape = ClientShape {
                 app,
@@ -91,13 +92,17 @@ impl Run<'_> {
                 vanishes_ms: None,
             };
             let mut client = self.client(first + app, &shape);
+            // No faster than the application's handlers can be done, or some are refused.
+            let work = self.scenario.work_of_request(app);
+            let every = work.clamp(PROBE_INTERVAL, PROBE_INTERVAL_MAX);
+            sent_within = sent_within.max(every * requests);
             if let Some(load) = &mut client.load {
-                load.every = Some(Nanos::from_millis(20));
+                load.every = Some(every);
             }
             self.cluster.clients.push(client);
             self.cluster.begin_load((first + app) as u16);
         }
-        self.let_settle(self.cluster.now + PROBE + Nanos::from_secs(1));
+        self.let_settle(self.cluster.now + sent_within + PROBE + Nanos::from_secs(1));
         self.check_probes(first);
         // The last requests may still have effects after their answers.
         self.wait(Nanos::from_secs(1));

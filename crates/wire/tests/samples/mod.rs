@@ -340,7 +340,12 @@ pub fn client_frames() -> Vec<ClientFrame> {
             },
         },
         ClientFrame::ReadDeadLetters { shard, skip: 7 },
-        ClientFrame::DeadLetters(DeadLetters::of(shard, 1, 3, letters.iter())),
+        ClientFrame::DeadLetters(DeadLetters::of(
+            shard,
+            1,
+            3,
+            letters.iter().map(|(id, letter)| (*id, letter)),
+        )),
         ClientFrame::Replay(replay),
     ]
 }
