@@ -78,24 +78,24 @@ impl Hearing {
         self.membership.note_members(control);
         heard.clear();
         heard.extend(pulses.iter().map(|p| self.heard(control, p)));
-        let own = pulses.iter().zip(&*heard);
-        let own = own.filter(|(p, _)| p.cluster == control.cluster);
-        for (p, _) in own.filter(|(_, h)| h.sender == Sender::Stranger) {
-            self.membership.on_stranger(p.node, p.incarnation, control);
+        for (p, h) in pulses.iter().zip(&*heard) {
+            match h.sender {
+                Sender::Present | Sender::Silent => {
+                    self.membership.on_heartbeat(now, p.node, p.incarnation);
+                    self.membership.on_sequence(p.node, p.sequence);
+                    self.membership.on_applied(p.node, p.plan_version_low);
+                }
+                Sender::Stranger if p.cluster == control.cluster => {
+                    self.membership.on_stranger(p.node, p.incarnation, control);
+                }
+                Sender::Stranger | Sender::Late => {}
+            }
         }
-        let members = || {
-            let all = pulses.iter().zip(&*heard);
-            all.filter(|(_, h)| matches!(h.sender, Sender::Present | Sender::Silent))
-                .map(|(p, _)| p)
-        };
-        for p in members() {
-            self.membership.on_heartbeat(now, p.node, p.incarnation);
-            self.membership.on_sequence(p.node, p.sequence);
-            self.membership.on_applied(p.node, p.plan_version_low);
-        }
-        for p in members() {
-            self.orchestrator
-                .on_heartbeat(now, p.node, p.incarnation, p.load);
+        for (p, h) in pulses.iter().zip(&*heard) {
+            if matches!(h.sender, Sender::Present | Sender::Silent) {
+                self.orchestrator
+                    .on_heartbeat(now, p.node, p.incarnation, p.load);
+            }
         }
     }
 

@@ -24,7 +24,6 @@ use std::rc::Rc;
 pub(crate) struct Transfer {
     /// Last entry before it.
     begin_op: u64,
-    /// Place after the last dead letter before it.
     /// Dead letters that are not sent yet.
     letters: VecDeque<Numbered>,
     format: Format,
@@ -166,8 +165,7 @@ fn put_handled(
 /// Dead letters that are due.
 fn put_letters(letters: &mut VecDeque<Numbered>, is_due: impl Fn(u64) -> bool, put: Put<'_>) {
     while let Some((number, (id, letter))) = letters.pop_front() {
-        let letter = Rc::unwrap_or_clone(letter);
-        if is_due(number) && !put(Replicated::SnapshotDead(id, letter)) {
+        if is_due(number) && !put(Replicated::SnapshotDead(id, Rc::unwrap_or_clone(letter))) {
             return;
         }
     }

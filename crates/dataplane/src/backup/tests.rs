@@ -2,14 +2,14 @@
 
 use super::*;
 use crate::check::tests::{CONFIG, NOW, app, place};
+use crate::dedup::tests::entry;
 use crate::limits::CLOCK_AHEAD_MAX;
 use crate::limits::DEAD_LETTERS_MAX;
 use crate::reach::ClockCheck;
 use crate::shard::World;
 use crate::transfer::Transfer;
 use e3_model::timer::When;
-use e3_model::{AppId, Nanos, Slot};
-use e3_model::{Format, MessageId, NodeId, RequestId, TraceContext};
+use e3_model::{AppId, Format, MessageId, Nanos, RequestId, Slot, Via};
 use e3_random::Random;
 use e3_wire::dead_letter::DeadLetter;
 use e3_wire::entry::Outcome;
@@ -62,7 +62,6 @@ fn only_what_a_primary_sends_is_checked() {
 
 /// The entry of request `seq`, which becomes a dead letter, or replays the letter of another one.
 fn letter_entry(op: u64, seq: u64, outcome: Option<Outcome>, replays: Option<MessageId>) -> Entry {
-    let id = MessageId::ingress(RequestId { client: 1, seq });
     let letter = |outcome| DeadLetter {
         at: NOW,
         outcome,
@@ -75,27 +74,9 @@ fn letter_entry(op: u64, seq: u64, outcome: Option<Outcome>, replays: Option<Mes
     };
     Entry {
         op,
-        id,
-        attempt: 0,
-        slot: Slot(0),
-        code_version: 1,
-        now: NOW,
-        sent: NOW,
-        deadline: NOW,
-        oldest_seq: 0,
-        reply_to: NodeId(0),
-        reply_to_incarnation: 1,
-        is_branch: false,
-        is_expiry: false,
-        trace: TraceContext::default(),
-        batch: Vec::new(),
-        outputs: Vec::new(),
-        reply: None,
         dead: outcome.map(letter),
         replays,
-        fired: None,
-        timers: Vec::new(),
-        confirmed: Vec::new(),
+        ..Rc::unwrap_or_clone(entry(seq, Via::Ingress, NOW.0, 0))
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) fn of_bytes(bytes: usize) -> DedupTable {
     }
 }
 
-fn entry(seq: u64, via: Via, now: u64, oldest_seq: u64) -> Rc<Entry> {
+pub(crate) fn entry(seq: u64, via: Via, now: u64, oldest_seq: u64) -> Rc<Entry> {
     Rc::new(Entry {
         op: 0,
         id: MessageId {
