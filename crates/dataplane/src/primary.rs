@@ -226,8 +226,9 @@ impl Primary {
             } else if self.can_fire(turn.cx, turn.shard) {
                 self.fire(turn);
             } else if self.can_dispatch(turn.cx, turn.shard)
-                && let Some(waiting) = self.queue.pop_front()
+                && let Some(mut waiting) = self.queue.pop_front()
             {
+                self.take_later_copy(turn, &mut waiting);
                 if let Some(waiting) = self.deduplicate(turn, waiting) {
                     self.run(turn, waiting);
                 }

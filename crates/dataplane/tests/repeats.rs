@@ -2,10 +2,12 @@
 //! and every repeat is answered where it came from. What is answered is not repeated by the ingress.
 
 use crate::common::manifests::{ONE, PAIR};
-use crate::common::{Cluster, shard};
+use crate::common::{Cluster, count_and_forward, shard};
+use e3_invocation::HandlerError;
 use e3_model::{Nanos, RequestId};
 use e3_wire::client::Request;
 use e3_wire::entry::Outcome;
+use std::cell::Cell;
 
 const CLIENT: u64 = 5;
 const SEQ: u64 = 1;
@@ -71,6 +73,34 @@ fn a_client_that_numbers_its_requests_repeats_none_for_so_long() {
     c.pass(50);
     assert_eq!(c.outcomes(SEQ), [Outcome::Done; 2]);
     assert_eq!(entries(&c), [1, 1]);
+}
+
+/// Its first copy has failed once, and has no time left for another attempt, but the second one has.
+#[test]
+fn a_copy_with_a_later_deadline_takes_the_place_of_one_that_expires_before_it() {
+    let mut c = Cluster::new(ONE, 3, |_| vec![0]);
+    let fails = Cell::new(true);
+    c.handler = Box::new(move |_, invocation, state| match fails.replace(false) {
+        true => Err(HandlerError::Code(1)),
+        false => count_and_forward(0, invocation, state),
+    });
+    let hold = |c: &mut Cluster, held| c.nodes.get_mut(&0).unwrap().held = held;
+    hold(&mut c, true);
+    for (node, deadline_ms) in [(0, 100), (1, 400), (2, 300)] {
+        let deadline = c.now + Nanos::from_millis(deadline_ms);
+        let request = Request {
+            oldest_seq: 0,
+            ..c.request_of(SEQ, 0, b"k", deadline)
+        };
+        c.send_request(node, request);
+        c.pass(5);
+    }
+    c.pass(335);
+    hold(&mut c, false);
+    c.pass(20);
+    assert_eq!(c.outcomes(SEQ), [Outcome::Done; 3]);
+    let report = c.report(0, shard(0, 0));
+    assert_eq!((report.op, report.dead_letters), (1, 0));
 }
 
 /// A channel keeps a request until its receiver says that it is durable, which comes after the answer.

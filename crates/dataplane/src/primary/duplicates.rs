@@ -54,6 +54,23 @@ impl Primary {
         })
     }
 
+    /// A message whose deadline has passed is handled by that of a copy behind it, which takes its place. In a
+    /// long queue each copy would expire at the head otherwise, and its client send another one, so that the
+    /// queue never became shorter. Only requests with an idempotency key have copies with later deadlines.
+    pub(super) fn take_later_copy(&mut self, turn: &Turn<'_>, head: &mut Waiting) {
+        let now = turn.shard.log.time(turn.cx.now);
+        if head.message.deadline > now || !head.message.is_keyed() {
+            return;
+        }
+        let copies = self.queue.iter_mut().map(|waiting| &mut waiting.message);
+        let copies = copies.filter(|copy| copy.id == head.message.id);
+        if let Some(latest) = copies.max_by_key(|copy| copy.deadline)
+            && latest.deadline > head.message.deadline
+        {
+            std::mem::swap(latest, &mut head.message);
+        }
+    }
+
     /// Gives the message back if it has not been handled; otherwise does what its copy asks for.
     pub(super) fn deduplicate(
         &mut self,
