@@ -12,6 +12,7 @@ use crate::operation::{Attempt, Call, Operation};
 use crate::outbox::Outbox;
 use crate::routes::Routes;
 use e3_model::{Address, Formats, MessageId, RequestId, ShardKey, Slot, Timestamp};
+use e3_random::Random;
 use e3_wire::client::{ClientFrame, DeadLetters};
 use e3_wire::datagram::{Header, open};
 use e3_wire::dead_letter::DeadLetter;
@@ -70,6 +71,8 @@ pub struct Requests {
     pending: BTreeMap<u64, Pending>,
     keyed: Keyed,
     timers: BTreeSet<(Timestamp, u64)>,
+    /// For waits between attempts.
+    random: Random,
     outbox: Outbox,
     events: VecDeque<Event>,
     stray: u64,
@@ -85,6 +88,7 @@ impl Requests {
             pending: BTreeMap::new(),
             keyed: Keyed::default(),
             timers: BTreeSet::new(),
+            random: Random::new(client),
             outbox: Outbox::default(),
             events: VecDeque::new(),
             stray: 0,
@@ -225,7 +229,7 @@ impl Requests {
             self.outbox.push(to, &frame);
         }
         let at = if now < p.deadline {
-            (now + p.backoff.next_wait()).min(p.deadline)
+            (now + p.backoff.next_wait(&mut self.random)).min(p.deadline)
         } else {
             (now + ASK_AGAIN_AFTER).min(p.deadline + ANSWER_GRACE)
         };

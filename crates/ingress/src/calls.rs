@@ -9,6 +9,7 @@ use crate::keys::Keys;
 use crate::limits::*;
 use e3_client_core::Backoff;
 use e3_model::{AppId, Nanos, RequestId, Timestamp, TraceContext};
+use e3_random::Random;
 use e3_wire::client::Request;
 use e3_wire::entry::{Outcome, Reply};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -134,6 +135,8 @@ pub struct Calls {
     apps: Option<BTreeMap<String, Served>>,
     pending: BTreeMap<Key, Pending>,
     timers: BTreeSet<(Timestamp, Key)>,
+    /// For waits between attempts.
+    random: Random,
     keys: Keys,
     /// Names the requests without idempotency key, with numbers from 1.
     client: u64,
@@ -153,6 +156,7 @@ impl Calls {
             apps: None,
             pending: BTreeMap::new(),
             timers: BTreeSet::new(),
+            random: Random::new(client),
             keys: Keys::default(),
             client,
             next_seq: 1,
@@ -302,7 +306,7 @@ impl Calls {
             payload: pending.payload.clone(),
         };
         pending.attempts = pending.attempts.saturating_add(1);
-        let at = (now + pending.backoff.next_wait()).min(pending.give_up());
+        let at = (now + pending.backoff.next_wait(&mut self.random)).min(pending.give_up());
         // Without a plan the worker would only refuse it.
         if self.apps.is_some() {
             self.requests.push_back(request);
