@@ -18,6 +18,8 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub(crate) struct Streams {
     backups: BTreeMap<NodeId, Backup>,
+    /// The last epochs of streams that have ended.
+    ended: BTreeMap<NodeId, u32>,
     /// Entry up to which the backups know that outputs are durable.
     released_told: u64,
     /// [`Streams::pump`] is called in this turn.
@@ -59,6 +61,7 @@ impl Streams {
     pub(crate) fn new(released: u64) -> Streams {
         Streams {
             backups: BTreeMap::new(),
+            ended: BTreeMap::new(),
             released_told: released,
             will_pump: false,
             is_new: true,
@@ -98,12 +101,10 @@ impl Streams {
             let keep = wanted.contains(node);
             if !keep {
                 turn.effects.push(Effect::EndStream(backup.link));
+                self.ended.insert(*node, backup.epoch);
             }
             keep
         });
-        // The stream's first epoch is the view, which makes streams unique where a backup leaves
-        // and joins again.
-        let epoch = turn.shard.view;
         let is_new = std::mem::take(&mut self.is_new);
         let was_on_disk = is_new && plan.succeeds_itself() && turn.shard.disk.is_some();
         if was_on_disk {
@@ -111,6 +112,7 @@ impl Streams {
         }
         self.unheard.retain(|node| plan.backups.contains(node));
         for node in wanted {
+            let epoch = self.first_epoch(node, turn.shard.view);
             let required = plan.backups.contains(&node);
             let link = stream_link(turn.cx, turn.shard, node);
             // One that the controller may count on is not given up for a plan that does not name it.
@@ -137,6 +139,14 @@ impl Streams {
                 _ => self.begin(turn, commit, link, node, required, epoch),
             }
         }
+    }
+
+    /// The first epoch of a stream that begins in this view. It is the view, unless a stream to the node has had
+    /// this epoch before: each time that one begins again it has a later epoch. A node that left and kept its copy
+    /// would take the new stream for the old one, and confirm what it does not have.
+    fn first_epoch(&self, node: NodeId, view: u32) -> u32 {
+        let last = self.ended.get(&node);
+        last.map_or(view, |last| view.max(last.wrapping_add(1)))
     }
 
     /// Begins a backup's stream once more, in the epoch that its state asks for.
