@@ -15,6 +15,7 @@ mod credentials;
 mod cut;
 pub mod deliberate;
 mod deploy;
+mod doubtful;
 mod drain;
 mod error;
 mod event_list;

@@ -99,12 +99,15 @@ pub struct Membership {
     started: Moment,
     /// The last turn.
     now: Moment,
-    /// Since the start it has listened for as long as a silence takes, or there was nobody to hear.
+    /// Since the start it has listened for as long as a silence takes, or the cluster is new.
     has_listened: bool,
     /// All members were silent at the last turn: it may be the controller that is cut off.
     deaf: bool,
-    /// Members that have seen nothing which they could still say: processes of their nodes ask to join.
+    /// Members from which nothing more is to be learned: another process of their node asks to join, or a
+    /// later one sends heartbeats.
     excused: BTreeMap<NodeId, u32>,
+    /// The processes that have asked for a plan since the start.
+    asked: BTreeMap<NodeId, u32>,
     /// By node.
     nodes: Vec<Entry>,
     numbers: Shards,
@@ -133,11 +136,20 @@ impl Membership {
             has_listened: false,
             deaf: false,
             excused: BTreeMap::new(),
+            asked: BTreeMap::new(),
             nodes: Vec::new(),
             shards: vec![Shard::default(); numbers.numbers().len()],
             numbers,
             version: None,
             members: Table::new(),
+        }
+    }
+
+    /// The same of a new cluster: no process can have seen anything.
+    pub fn of_new_cluster(self) -> Membership {
+        Membership {
+            has_listened: true,
+            ..self
         }
     }
 
@@ -224,13 +236,24 @@ impl Membership {
         }
     }
 
-    /// A process that is no member's sends a heartbeat. If it is a later one of a member's node, the log lacks
-    /// its join: the member's has ended, and this one says what it has seen.
+    /// A process that is no member's sends a heartbeat, or asks for a plan. If it is a later one of a member's
+    /// node, the log lacks its join: the member's has ended, and this one says what it has seen.
     pub fn on_stranger(&mut self, node: NodeId, incarnation: u32, control: &Control) {
         if let Some(member) = control.members.get(&node)
             && incarnation > member.incarnation
         {
             self.excused.insert(node, member.incarnation);
+        }
+    }
+
+    /// A process asks for a plan. A member's does so when it has taken what was sent to it before, and its
+    /// heartbeats say so from then on.
+    pub fn on_plan_request(&mut self, node: NodeId, incarnation: u32, control: &Control) {
+        match control.members.get(&node) {
+            Some(member) if member.incarnation == incarnation => {
+                self.asked.insert(node, incarnation);
+            }
+            _ => self.on_stranger(node, incarnation, control),
         }
     }
 
@@ -311,13 +334,14 @@ impl Membership {
         heard.filter(|h| h.1 == incarnation).map(|h| h.0.at)
     }
 
-    /// Whether every member has been heard since the start or is excused, or has had the time for it while
-    /// this process listened; more time if none has been heard. Before that nothing should be decided: nodes
-    /// may have seen decisions that the log lacks. So may processes of which the log knows nothing, so it
-    /// listens for a while in any case, and members that were silent count too: they may have been heard
-    /// again, and those that had ended may have joined again.
+    /// Whether every member has been heard since the start and has asked for a plan, or is excused, or has had
+    /// the time for it while this process listened; more time if there is none such. Before that nothing should
+    /// be decided: nodes may have seen decisions that the log lacks, or be about to take a plan that is on its
+    /// way. So may processes of which the log knows nothing, so it listens for a while in any case, and members
+    /// that were silent count too: they may have been heard again, and those that had ended may have joined
+    /// again.
     pub fn is_settled(&self, now: Timestamp, control: &Control) -> bool {
-        if !self.has_listened && !control.members.is_empty() {
+        if !self.has_listened {
             return false;
         }
         let is_listening = now.since(self.now.at) <= TURN_GAP_MAX;
@@ -330,8 +354,10 @@ impl Membership {
             return true;
         }
         let mut members = control.members.iter();
-        let is_heard =
-            |(node, member): (&NodeId, &Member)| self.heard(*node, member.incarnation).is_some();
+        let is_heard = |(node, member): (&NodeId, &Member)| {
+            let has_asked = self.asked.get(node) == Some(&member.incarnation);
+            has_asked && self.heard(*node, member.incarnation).is_some()
+        };
         let is_excused = |(node, member): (&NodeId, &Member)| {
             self.excused.get(node) == Some(&member.incarnation)
         };
@@ -386,8 +412,7 @@ impl Membership {
         };
         self.note_members(control);
         let had_time = now.since(self.started.at) > self.timeout;
-        self.has_listened |=
-            (had_time && self.now.turn > SILENT_TURNS_MIN) || control.members.is_empty();
+        self.has_listened |= had_time && self.now.turn > SILENT_TURNS_MIN;
         let (mut lost, mut is_near) = (BTreeMap::new(), false);
         for at in 0..self.shards.len() {
             if self.shards[at].calm.is_some_and(|until| now < until) {

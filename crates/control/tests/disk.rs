@@ -250,6 +250,41 @@ fn a_copy_of_a_shard_that_was_merged_is_none_that_the_log_lacks() {
     assert_eq!(later(merged + 1), Some(Some(merged)));
 }
 
+/// A copy from before a merge does not show which confirmed writes its disk has lost.
+#[test]
+fn copies_from_before_a_merge_are_used_only_where_no_other_complete_copy_is_heard() {
+    let service = ServiceId(1);
+    for (shards, is_heard, is_used) in [(1, true, false), (1, false, true), (4, true, true)] {
+        let mut s = filled();
+        let disks: Vec<_> = all_nodes().into_iter().map(|n| disk(&s, n)).collect();
+        s.ok(Command::Reshard {
+            app: KEY.app,
+            service,
+            shards,
+        });
+        s.settle();
+        let key = ShardKey { service, ..KEY };
+        let before = s.shard(key);
+        let (primary, backup) = (before.primary, before.backups[0]);
+        if !is_heard {
+            s.exit(backup);
+        }
+        let new = disk(&s, primary);
+        let hello = |copies: &[CopyOnDisk]| hello_of(&s, primary, CLUSTER, copies.to_vec());
+        assert_eq!(s.control.without_doubtful_copies(hello(&new)), hello(&new));
+        let old = hello(&disks[primary.index()]);
+        let doubted = s.control.without_doubtful_copies(old.clone());
+        assert_eq!(doubted == old, is_used);
+        s.ok(Command::Join {
+            hello: doubted,
+            at: AT,
+        });
+        let expected = if is_used { primary } else { backup };
+        assert_eq!(s.shard(key).primary, expected, "{shards} shards");
+        assert_eq!(s.shard(key).era, before.era, "it keeps its state");
+    }
+}
+
 #[test]
 fn a_disk_of_another_cluster_is_refused() {
     let mut s = filled();

@@ -75,6 +75,7 @@ fn only_the_present_process_of_a_member_is_heard() {
             membership.lost(later + Nanos(turn), &script.control);
         }
         membership.on_heartbeat(later, B, 1);
+        membership.on_plan_request(B, 1, &script.control);
         Hearing::new(membership, Orchestrator::new(&script.control))
     };
     for (pulse, settles) in [

@@ -38,8 +38,15 @@ impl Listener {
         listener
     }
 
+    /// A node is heard, and asks for its plan.
     fn beat(&mut self, node: NodeId) {
         self.membership.on_heartbeat(self.now, node, 1);
+        self.ask(node, 1);
+    }
+
+    fn ask(&mut self, node: NodeId, incarnation: u32) {
+        let control = &self.script.control;
+        self.membership.on_plan_request(node, incarnation, control);
     }
 
     fn hello(&mut self, name: &str, process: u64) {
@@ -112,7 +119,20 @@ fn a_start_is_settled_when_all_are_heard_or_had_the_time() {
         l.membership.on_stranger(NodeId(9), 2, control);
         l.membership.on_stranger(B, incarnation, control);
         assert_eq!(l.is_settled(l.now), settles, "incarnation {incarnation}");
+        // It has no plan yet, so that it sends no heartbeats.
+        let mut l = Listener::listening();
+        l.beat(A);
+        l.ask(B, incarnation);
+        assert_eq!(l.is_settled(l.now), settles, "incarnation {incarnation}");
     }
+
+    // Until it asks for a plan, one may be on its way to it.
+    let mut l = Listener::listening();
+    l.beat(A);
+    l.membership.on_heartbeat(l.now, B, 1);
+    assert!(!l.is_settled(l.now));
+    l.ask(B, 1);
+    assert!(l.is_settled(l.now));
 
     // The other one may have seen more.
     let mut l = Listener::new();
@@ -184,14 +204,17 @@ fn a_start_listens_for_processes_that_its_log_does_not_know() {
     l.turn();
     assert!(l.is_settled(l.now));
 
-    // Without members it is the log of a new cluster.
-    let mut l = Listener::new();
+    // A log without members may have lost them, unless the cluster is new.
     let new = Control::new(1, l.script.control.topology.clone());
-    assert!(l.membership.is_settled(begin, &new));
-    l.membership.lost(begin, &new);
-    l.beat(A);
-    l.beat(B);
-    assert!(l.is_settled(begin), "they have joined since");
+    let membership = Membership::new(begin, TIMEOUT);
+    assert!(!membership.is_settled(begin, &new));
+    assert!(membership.of_new_cluster().is_settled(begin, &new));
+    let mut l = Listener::new();
+    l.script.control = new;
+    l.turns(begin + TIMEOUT, &[]);
+    assert!(!l.is_settled(l.now));
+    l.turns(begin + TIMEOUT + TICK, &[]);
+    assert!(l.is_settled(l.now));
 }
 
 #[test]

@@ -101,6 +101,7 @@ impl Core {
         let dir = config.dir.join("log");
         let control = replay(&recovered, config.formats).map_err(|e| e.in_dir(dir))?;
         let secret_key = provide_key(config, control.as_ref())?;
+        let is_new = control.is_none();
         let control = match control {
             Some(control) => control,
             None => found(&mut store, config)?,
@@ -115,6 +116,10 @@ impl Core {
             config.heartbeat_timeout,
             config.heartbeat_shards,
         );
+        let membership = match is_new {
+            true => membership.of_new_cluster(),
+            false => membership,
+        };
         let mut core = Core {
             hearing: Hearing::new(membership, Orchestrator::new(&control)),
             control,

@@ -56,7 +56,7 @@ pub(crate) async fn plan(
     };
     let (number, source, key) = {
         let mut core = shared.core();
-        core.check_current(NodeId(node), q.incarnation)?;
+        core.note_plan_request(NodeId(node), q.incarnation, q.after)?;
         let (number, source) = core.begin_plan_request(NodeId(node));
         let keys = core.secret_key.heartbeat_keys();
         (number, source, keys.of(NodeId(node), q.incarnation))
@@ -116,6 +116,22 @@ async fn next(
 }
 
 impl Core {
+    /// Notes what a request shows, and refuses it if no present process of the node makes it.
+    fn note_plan_request(
+        &mut self,
+        node: NodeId,
+        incarnation: u32,
+        after: u64,
+    ) -> Result<(), Refusal> {
+        let membership = &mut self.hearing.membership;
+        membership.on_plan_request(node, incarnation, &self.control);
+        self.check_current(node, incarnation)?;
+        if let Some(version) = self.control.missing_version(after as u32) {
+            self.on_missing(node, version);
+        }
+        Ok(())
+    }
+
     /// Number of a node's request for its plan, and the number of this process.
     fn begin_plan_request(&mut self, node: NodeId) -> (u64, u64) {
         let number = self.plan_requests.entry(node).or_default();

@@ -45,14 +45,12 @@ pub(crate) async fn hello(
         core.execute(&end)?;
     }
     let join = Command::Join {
-        hello: hello.clone(),
+        hello: core.control.without_doubtful_copies(hello.clone()),
         at: now,
     };
     match core.execute(&join)? {
         Applied::Joined(welcome) => {
-            core.hearing
-                .membership
-                .on_heartbeat(now, welcome.node, welcome.incarnation);
+            core.note_joined(now, &welcome);
             if before != Some(welcome.incarnation) {
                 core.forget(welcome.node);
                 let (node, incarnation) = (welcome.node, welcome.incarnation);
@@ -97,6 +95,14 @@ impl Core {
         if let Some(later) = self.control.later_copy(hello) {
             self.on_later_copy(&hello.name, later);
         }
+    }
+
+    /// A process has joined, and has no plan yet.
+    fn note_joined(&mut self, now: Timestamp, welcome: &NodeWelcome) {
+        let (node, incarnation) = (welcome.node, welcome.incarnation);
+        let membership = &mut self.hearing.membership;
+        membership.on_heartbeat(now, node, incarnation);
+        membership.on_plan_request(node, incarnation, &self.control);
     }
 
     /// The member whose process has ended: the node and the process's incarnation.

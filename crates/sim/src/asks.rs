@@ -103,7 +103,8 @@ impl Ask {
             ledger.violation(format!("{key}: the answer to {name:?} is {content:?}"));
         }
         let before = |outcome: &Outcome| state.counter_get(FIRED, &answered_key(&effect, *outcome));
-        if OUTCOMES.iter().any(|outcome| before(outcome) != 0) {
+        let is_repeated = OUTCOMES.iter().any(|outcome| before(outcome) != 0);
+        if is_repeated && !ledger.may_repeat(&effect) {
             ledger.violation(format!("{key}: {name:?} is answered twice"));
         }
         let counted = answered_key(&effect, answer.outcome);

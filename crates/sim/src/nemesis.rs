@@ -63,6 +63,8 @@ const BACKLOG: Nanos = Nanos::from_millis(100);
 /// the time that handlers take, and that nodes take to start after a power cut. It is less than what a
 /// controller waits that no node tells what it has seen, so that such a wait is found.
 const RECOVERY: Nanos = Nanos::from_secs(20);
+/// How often the largest copy may have to be made meanwhile: one that lacks, and two that move one after another.
+const COPIES_MADE: u64 = 3;
 /// How long a new request may take after that.
 pub const PROBE: Nanos = Nanos::from_secs(10);
 /// Between two of them, beside the time that handlers take.
@@ -198,7 +200,7 @@ impl<'a> Run<'a> {
                     ticks: s.ticks.then(|| ticks::collection(s.ttl_ms > 0)),
                     ask: Ask::of(scenario, number, at),
                     publishes: Publishes::of(scenario, number, at),
-                    fill_len: (s.state_bytes / 500).min(32 << 10) as usize,
+                    fill_len: s.fill_len() as usize,
                     ttl: (s.ttl_ms > 0).then(|| Nanos::from_millis(s.ttl_ms)),
                     calls: s.calls.map(|service| Calls {
                         service,
@@ -255,8 +257,11 @@ impl<'a> Run<'a> {
         }
         self.heal();
         self.wait(BACKLOG);
-        self.replace_failing();
         let recovered_by = self.healed_at + self.recovery();
+        while self.cluster.now < recovered_by && !self.controller.can_decide(self.cluster.now) {
+            self.step();
+        }
+        self.replace_failing();
         self.let_settle(recovered_by);
         self.whole_at = self.cluster.now;
         let recovered_after = self.healed_at.until(self.whole_at);
@@ -324,7 +329,7 @@ impl<'a> Run<'a> {
     /// Waits until moves have ended that may have just begun, by the orchestrator or back to a node that
     /// was away: a new primary sends again what nobody has told it to be durable.
     fn let_moves_end(&mut self) {
-        self.let_settle(self.cluster.now + MOVED_AFTER);
+        self.let_settle(self.cluster.now + MOVED_AFTER + self.scenario.copying_time());
     }
 
     /// Waits until timers that repeat must have fired once more.
@@ -406,7 +411,8 @@ impl<'a> Run<'a> {
     /// takes its time, and so does a start after a power cut.
     fn recovery(&self) -> Nanos {
         let scenario = self.scenario;
-        RECOVERY + scenario.starting_time() + scenario.work() + scenario.publishing_time()
+        let copying = scenario.copying_time() * COPIES_MADE;
+        RECOVERY + scenario.starting_time() + scenario.work() + scenario.publishing_time() + copying
     }
 
     /// Whether services ask others, or publish: such requests take places of `admittedMax`.

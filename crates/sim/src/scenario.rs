@@ -14,10 +14,14 @@ pub use fault::{Act, Fault};
 pub use topics::{SubscriberShape, TopicShape};
 pub use wire::Wire;
 
+use e3_dataplane::limits::JOIN_AHEAD_LEN;
 use e3_model::{AppId, Nanos, ServiceId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ops::Range;
+
+/// How long a disk takes to write at most, if no fault slows it.
+pub(crate) const SLOWEST_WRITE: Nanos = Nanos::from_millis(10);
 
 /// The whole input of a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -114,6 +118,13 @@ pub struct ServiceShape {
     pub calls: Option<usize>,
 }
 
+impl ServiceShape {
+    /// Bytes that each effect adds to its state.
+    pub(crate) fn fill_len(&self) -> u64 {
+        (self.state_bytes / 500).min(32 << 10)
+    }
+}
+
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
@@ -205,6 +216,20 @@ impl Scenario {
             _ => 0,
         });
         Nanos::from_millis(returns_ms.max().unwrap_or(0))
+    }
+
+    /// How long copies on a slow disk take to be made, if all of an application are in one shard. Half of what a
+    /// joining copy may have open is durable with each write of a disk.
+    pub(crate) fn copying_time(&self) -> Nanos {
+        let bytes = |client: &ClientShape| {
+            let app = &self.apps[client.app];
+            let places = app.places().into_iter();
+            let services = places.map(|place| &app.services[usize::from(place.service.0)]);
+            let filled = services.filter(|s| s.on_disk).map(ServiceShape::fill_len);
+            client.requests * filled.sum::<u64>()
+        };
+        let bytes: u64 = self.clients.iter().map(bytes).sum();
+        SLOWEST_WRITE * (bytes * 2 / JOIN_AHEAD_LEN as u64)
     }
 
     /// The time that handlers take for all requests, were they to run one after another: no shard has

@@ -122,7 +122,9 @@ pub(crate) fn serve(
                 check_order(key, (invocation, &payload), txn, state, ledger);
             }
         });
-        if before != 0 && !ledger.has_lost(publisher(&payload)) {
+        let may_repeat =
+            ledger.has_lost(publisher(&payload)) || ledger.may_repeat(&payload[EFFECT_AT..]);
+        if before != 0 && !may_repeat {
             ledger.on_repeated(key, &payload);
         }
         effects.writes = writes;

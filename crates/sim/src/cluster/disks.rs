@@ -2,6 +2,7 @@
 //! is the product's.
 
 use super::{Cluster, Event};
+use crate::scenario::SLOWEST_WRITE;
 use crate::segments::SimSegments;
 use e3_dataplane::Recovery;
 use e3_model::plan::OnDisk;
@@ -14,7 +15,7 @@ use std::collections::VecDeque;
 const SYNC_TIMES: [Nanos; 3] = [
     Nanos::from_micros(200),
     Nanos::from_millis(2),
-    Nanos::from_millis(10),
+    SLOWEST_WRITE,
 ];
 /// Bytes of a file of the journal; only whole files are deleted.
 const SEGMENT_LEN: u64 = 8_000;

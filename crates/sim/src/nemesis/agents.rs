@@ -280,7 +280,9 @@ impl Agents {
         };
         if cluster.now >= agent.next_beat {
             agent.next_beat = cluster.now + HEARTBEAT_INTERVAL;
-            if is_heard && !cluster.random.chance(cluster.faults.loss_permille) {
+            // Their key comes with the first plan.
+            let can_send = is_heard && agent.plan.is_some();
+            if can_send && !cluster.random.chance(cluster.faults.loss_permille) {
                 let load = loads::load(self.starved.contains(&node));
                 let version = agent.plan_version;
                 let mail = Mail::Heartbeat(NodeId(node), incarnation, version, load);
@@ -360,13 +362,21 @@ impl Agents {
         self.letters.insert((at, self.next), letter);
     }
 
-    /// Drops all connections, because the controller is down.
-    pub(super) fn disconnect(&mut self, now: Timestamp) {
-        for agent in self.agents.values_mut() {
-            agent.asked = None;
-            agent.next_ask = now + RETRY_INTERVAL;
+    /// Drops all connections, because the controller is down. What has reached a node that is paused, it takes
+    /// when it goes on.
+    pub(super) fn disconnect(&mut self, cluster: &Cluster) {
+        let (now, it) = (cluster.now, Party::Controller);
+        let agents = &mut self.agents;
+        self.letters.retain(|(at, _), letter| {
+            let is_paused = agents.get(&letter.node).is_some_and(|a| a.is_paused);
+            *at <= now && is_paused && !cluster.cuts.is_cut(it, Party::Node(letter.node))
+        });
+        for (node, agent) in agents {
+            if !self.letters.values().any(|letter| letter.node == *node) {
+                agent.asked = None;
+                agent.next_ask = now + RETRY_INTERVAL;
+            }
         }
-        self.letters.clear();
     }
 
     /// Takes the answers that have arrived. TCP retransmits an answer that meets a cut until it

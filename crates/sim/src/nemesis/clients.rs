@@ -77,8 +77,12 @@ impl Run<'_> {
     /// Sends new requests, which must be handled now.
     pub(super) fn probe(&mut self, requests: u64) {
         let first = self.cluster.clients.len();
-        let mut sent_within = Nanos::ZERO;
-        for app in 0..self.scenario.apps.len() {
+        // No faster than one core can handle those of all applications, or some are refused.
+        let apps = 0..self.scenario.apps.len();
+        let work = apps.clone().map(|app| self.scenario.work_of_request(app));
+        let work = work.fold(Nanos::ZERO, |a, b| a + b);
+        let every = work.clamp(PROBE_INTERVAL, PROBE_INTERVAL_MAX);
+        for app in apps {
             let shape = ClientShape {
                 app,
                 requests,
@@ -92,17 +96,13 @@ impl Run<'_> {
                 vanishes_ms: None,
             };
             let mut client = self.client(first + app, &shape);
-            // No faster than the application's handlers can be done, or some are refused.
-            let work = self.scenario.work_of_request(app);
-            let every = work.clamp(PROBE_INTERVAL, PROBE_INTERVAL_MAX);
-            sent_within = sent_within.max(every * requests);
             if let Some(load) = &mut client.load {
                 load.every = Some(every);
             }
             self.cluster.clients.push(client);
             self.cluster.begin_load((first + app) as u16);
         }
-        self.let_settle(self.cluster.now + sent_within + PROBE + Nanos::from_secs(1));
+        self.let_settle(self.cluster.now + every * requests + PROBE + Nanos::from_secs(1));
         self.check_probes(first);
         // The last requests may still have effects after their answers.
         self.wait(Nanos::from_secs(1));

@@ -115,7 +115,7 @@ impl ControllerProcess {
         ControllerProcess {
             control: Control::founded(genesis.clone()),
             genesis,
-            membership: Membership::new(now, HEARTBEAT_TIMEOUT),
+            membership: Membership::new(now, HEARTBEAT_TIMEOUT).of_new_cluster(),
             store: Store::recover(SimDisk::default()).expect("a new disk").0,
             is_up: true,
             process: 0,
@@ -298,6 +298,13 @@ impl ControllerProcess {
                 }
             }
             Mail::Poll(node, poll) => {
+                let (id, incarnation) = (NodeId(node), poll.incarnation);
+                self.membership
+                    .on_plan_request(id, incarnation, &self.control);
+                let missing = self.control.missing_version(poll.after as u32);
+                if self.is_member(id, incarnation) && missing.is_some() {
+                    self.older_since.get_or_insert(now);
+                }
                 self.polls.insert(node, Waiting::new(now, poll));
             }
         }
@@ -322,6 +329,7 @@ impl ControllerProcess {
         if let Some(end) = self.control.end_before_refusal(&hello, now) {
             self.execute(now, &end);
         }
+        let hello = self.control.without_doubtful_copies(hello);
         let join = Command::Join { hello, at: now };
         let joined = self.execute(now, &join);
         self.refused_damaged.remove(&node);
@@ -337,6 +345,8 @@ impl ControllerProcess {
         if let Some(Applied::Joined(welcome)) = joined {
             let (id, incarnation) = (welcome.node, welcome.incarnation);
             self.membership.on_heartbeat(now, id, incarnation);
+            self.membership
+                .on_plan_request(id, incarnation, &self.control);
             self.versions.on_join(id, incarnation);
             agents.answer(cluster, node, process, Answer::Welcome(welcome, asked));
         }

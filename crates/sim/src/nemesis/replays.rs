@@ -1,12 +1,13 @@
 //! The operator replays dead letters during faults, some of them more than once.
 
-use super::Run;
 use super::asks::States;
 use super::replayed::{Sent, request_of};
+use super::{RECOVERY, Run};
 use crate::client::Client;
 use crate::ledger::Reach;
 use crate::scenario::{Fault, app_id};
 use crate::topics;
+use e3_client_core::limits::ANSWER_GRACE;
 use e3_model::{Nanos, ShardKey};
 use e3_wire::entry::Outcome;
 
@@ -15,9 +16,12 @@ const INTERVAL: Nanos = Nanos::from_millis(200);
 /// Dead letters of a shard that are replayed at a time.
 const LETTERS_MAX: usize = 50;
 /// Time to the deadlines of replays.
-const DEADLINES: [Nanos; 2] = [Nanos::from_secs(2), Nanos::from_secs(20)];
+const DEADLINES: [Nanos; 2] = [Nanos::from_secs(2), Nanos::from_secs(15)];
 /// The same where no shard disappears, of whose dead letters nobody knows then.
 const LONG_DEADLINE: Nanos = Nanos::from_secs(3_000);
+
+/// Replays at a shard that has disappeared are over when everything must have recovered.
+const _: () = assert!(DEADLINES[1].0 + ANSWER_GRACE.0 < RECOVERY.0);
 
 impl Run<'_> {
     /// Whether the operator has replayed anything.

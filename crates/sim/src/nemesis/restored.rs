@@ -130,7 +130,7 @@ impl Run<'_> {
             let is_certain = is_done(taken.froze_at) && place.is_main;
             let follows = before == 1 && lasts && !reach.can_fail[at];
             let shape = &self.scenario.apps[taken.app].services[usize::from(place.service.0)];
-            let timers = i64::from(shape.timer_ms > 0 && count != 0);
+            let timers = if shape.timer_ms > 0 { count } else { 0 };
             let may_repeat = || {
                 let effect = [tag.as_slice(), path].concat();
                 self.cluster.ledger.may_repeat(&effect)

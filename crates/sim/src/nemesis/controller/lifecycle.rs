@@ -19,7 +19,7 @@ impl ControllerProcess {
             self.older_since = None;
             self.mail.clear();
             self.polls.clear();
-            agents.disconnect(cluster.now);
+            agents.disconnect(cluster);
         }
     }
 
