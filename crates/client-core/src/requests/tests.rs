@@ -109,12 +109,14 @@ fn an_unanswered_request_is_repeated_elsewhere_until_its_deadline() {
         }
     }
     assert_eq!(attempts[0], (500, 3, 1));
-    assert_eq!(attempts[1], (1250, 2, 2));
+    let (at, to, attempt) = attempts[1];
+    assert!((875..=1250).contains(&at), "{attempts:?}");
+    assert_eq!((to, attempt), (2, 2));
     let before = attempts.iter().filter(|(at, ..)| *at < 5000).count();
-    assert_eq!(before, 4, "{attempts:?}");
+    assert!((4..=6).contains(&before), "{attempts:?}");
     // What became of it may be learnt for a second more.
     let last = attempts.last().unwrap().0;
-    assert!(attempts.len() == 14 && last == 5900, "{attempts:?}");
+    assert!(attempts.len() == before + 10 && last == 5900, "{attempts:?}");
     assert_eq!(outcome(&mut r), Some(None), "unknown");
     answer(&mut r, 7 * SECOND, 1, Outcome::Done);
     assert!(matches!(r.poll_event(), Some(Event::Duplicate(_))));
