@@ -38,7 +38,7 @@ impl Cluster {
         } = self;
         let address = controller.address;
         drop(controller);
-        let controller = Controller::start(dir, address);
+        let controller = Controller::start_again(dir, address, &nodes);
         Cluster {
             controller,
             nodes,

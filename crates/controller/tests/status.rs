@@ -50,7 +50,8 @@ impl Cluster {
 
     fn restart(&mut self) {
         self.controller = None;
-        self.controller = Some(Controller::start(self.dir.path(), self.address));
+        let controller = Controller::start_again(self.dir.path(), self.address, &self.nodes);
+        self.controller = Some(controller);
     }
 
     fn plan(&self) -> NodePlan {

@@ -251,6 +251,15 @@ impl Controller {
         serde_json::from_str(&body).unwrap()
     }
 
+    /// Starts again with members whose nodes are up: each asks for its plan.
+    pub fn start_again(dir: &Path, address: SocketAddr, nodes: &[NodeWelcome]) -> Controller {
+        let controller = Controller::start(dir, address);
+        for node in nodes {
+            controller.plan(node);
+        }
+        controller
+    }
+
     pub fn plan(&self, w: &NodeWelcome) -> NodePlan {
         let path = format!("/v1/nodes/{}/plan?incarnation={}", w.node.0, w.incarnation);
         serde_json::from_str(&self.get(&path).1).unwrap()
