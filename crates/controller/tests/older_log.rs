@@ -2,7 +2,7 @@
 
 use crate::common::{APP, Controller, NODES, beat as heartbeats, free_port, heartbeat_key, tagged};
 use e3_model::api::*;
-use e3_model::plan::{CopyOnDisk, NodeHello, OnDisk};
+use e3_model::plan::{CopyOnDisk, NodeHello, NodeWelcome, OnDisk};
 use e3_model::{AppId, Formats, ServiceId, ShardId, ShardKey};
 use e3_wire::heartbeat::Heartbeat;
 use std::net::UdpSocket;
@@ -61,6 +61,45 @@ fn nothing_is_decided_from_a_log_that_is_older_than_what_nodes_have_seen() {
     let _beats = heartbeats(address, nodes);
     let renamed = APP.replace("two-services", "another");
     assert_eq!(controller.deploy(&renamed).0, 200);
+}
+
+/// A node asks for a plan before it sends a heartbeat.
+#[test]
+fn requests_for_plans_show_what_nodes_have_seen() {
+    let tmp = tempfile::tempdir().unwrap();
+    let address = free_port();
+    let controller = Controller::start(tmp.path(), address);
+    let nodes: Vec<_> = NODES.iter().map(|n| controller.join(n, 1)).collect();
+    let log = tmp.path().join("log/log");
+    let older = std::fs::read(&log).unwrap();
+    let later = controller.join(NODES[0], 2);
+    let applied = controller.plan(&later).version;
+    drop(controller);
+    std::fs::write(&log, &older).unwrap();
+
+    // Its process joined by a lost decision, and has no plan yet: nobody waits for the one before.
+    let controller = Controller::start(tmp.path(), address);
+    assert_eq!(ask(&controller, &later, 0).0, 503, "it may be a member");
+    let others: Vec<_> = nodes[1..].to_vec();
+    let _beats = heartbeats(address, others.clone());
+    others.iter().for_each(|node| drop(controller.plan(node)));
+    let until = Instant::now() + Duration::from_secs(2);
+    while ask(&controller, &later, 0).0 != 409 {
+        assert!(Instant::now() < until, "the process before is waited for");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Another node has the plan of the lost decision.
+    assert_eq!(ask(&controller, &nodes[1], applied).0, 204);
+    let (status, body) = controller.deploy(APP);
+    assert!(status == 507 && body.contains("restore the log"), "{body}");
+}
+
+/// A node with this plan asks for a newer one.
+fn ask(controller: &Controller, node: &NodeWelcome, after: u64) -> (u16, String) {
+    let (id, incarnation) = (node.node.0, node.incarnation);
+    controller.get(&format!(
+        "/v1/nodes/{id}/plan?incarnation={incarnation}&after={after}"
+    ))
 }
 
 /// All nodes have ended, so no heartbeat says it.
