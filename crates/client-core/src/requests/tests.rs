@@ -116,7 +116,10 @@ fn an_unanswered_request_is_repeated_elsewhere_until_its_deadline() {
     assert!((4..=6).contains(&before), "{attempts:?}");
     // What became of it may be learnt for a second more.
     let last = attempts.last().unwrap().0;
-    assert!(attempts.len() == before + 10 && last == 5900, "{attempts:?}");
+    assert!(
+        attempts.len() == before + 10 && last == 5900,
+        "{attempts:?}"
+    );
     assert_eq!(outcome(&mut r), Some(None), "unknown");
     answer(&mut r, 7 * SECOND, 1, Outcome::Done);
     assert!(matches!(r.poll_event(), Some(Event::Duplicate(_))));
