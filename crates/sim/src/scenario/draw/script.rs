@@ -9,7 +9,7 @@ const FAULTS_MIN: u64 = 5;
 /// Most faults of a scenario.
 const FAULTS_MAX: u64 = 14;
 /// The kinds that [`fault`] knows.
-const KINDS: u64 = 45;
+const KINDS: u64 = 46;
 /// Least that a wrong clock is off: somewhat more than its peers tolerate.
 const WRONG_MS_MIN: i64 = 800;
 /// How much more it may be off.
@@ -72,7 +72,7 @@ fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
         }),
         4 => Fault::Isolate(node),
         5 => Fault::CutPeers(node),
-        6 => Fault::CutController(node),
+        6 | 45 => Fault::CutController(node),
         7 => Fault::OneWay(node, random.below(nodes) as u32),
         8 => Fault::Unheard(node),
         9 => {
