@@ -104,7 +104,7 @@ pub struct Membership {
     /// All members were silent at the last turn: it may be the controller that is cut off.
     deaf: bool,
     /// Members from which nothing more is to be learned: another process of their node asks to join, or a
-    /// later one sends heartbeats.
+    /// later one sends heartbeats or asks for a plan.
     excused: BTreeMap<NodeId, u32>,
     /// The processes that have asked for a plan since the start.
     asked: BTreeMap<NodeId, u32>,
@@ -244,6 +244,12 @@ impl Membership {
         {
             self.excused.insert(node, member.incarnation);
         }
+    }
+
+    /// A process has joined, and has no plan yet.
+    pub fn on_joined(&mut self, now: Timestamp, node: NodeId, incarnation: u32) {
+        self.on_heartbeat(now, node, incarnation);
+        self.asked.insert(node, incarnation);
     }
 
     /// A process asks for a plan. A member's does so when it has taken what was sent to it before, and its

@@ -50,10 +50,10 @@ pub(crate) async fn hello(
     };
     match core.execute(&join)? {
         Applied::Joined(welcome) => {
-            core.note_joined(now, &welcome);
-            if before != Some(welcome.incarnation) {
-                core.forget(welcome.node);
-                let (node, incarnation) = (welcome.node, welcome.incarnation);
+            let (node, incarnation) = (welcome.node, welcome.incarnation);
+            core.hearing.membership.on_joined(now, node, incarnation);
+            if before != Some(incarnation) {
+                core.forget(node);
                 core.counters.on_join(now, node, incarnation);
                 tracing::info!(node = hello.name, incarnation, "node joined");
             }
@@ -95,14 +95,6 @@ impl Core {
         if let Some(later) = self.control.later_copy(hello) {
             self.on_later_copy(&hello.name, later);
         }
-    }
-
-    /// A process has joined, and has no plan yet.
-    fn note_joined(&mut self, now: Timestamp, welcome: &NodeWelcome) {
-        let (node, incarnation) = (welcome.node, welcome.incarnation);
-        let membership = &mut self.hearing.membership;
-        membership.on_heartbeat(now, node, incarnation);
-        membership.on_plan_request(node, incarnation, &self.control);
     }
 
     /// The member whose process has ended: the node and the process's incarnation.

@@ -344,9 +344,7 @@ impl ControllerProcess {
         }
         if let Some(Applied::Joined(welcome)) = joined {
             let (id, incarnation) = (welcome.node, welcome.incarnation);
-            self.membership.on_heartbeat(now, id, incarnation);
-            self.membership
-                .on_plan_request(id, incarnation, &self.control);
+            self.membership.on_joined(now, id, incarnation);
             self.versions.on_join(id, incarnation);
             agents.answer(cluster, node, process, Answer::Welcome(welcome, asked));
         }
