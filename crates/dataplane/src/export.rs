@@ -91,7 +91,7 @@ impl Export {
     }
 
     /// Makes more of the snapshot. When that is whole and the primary stands still, fixes the position.
-    pub(crate) fn pump(&mut self, turn: &mut Turn<'_>, is_at_rest: bool) {
+    pub(crate) fn pump(&mut self, turn: &mut Turn<'_>, stands_still: bool) {
         if self.cut.is_some() {
             return;
         }
@@ -111,7 +111,7 @@ impl Export {
                 // In the next turn: others wait too.
                 turn.effects.push(Effect::WakeAt(turn.cx.now + Nanos(1)));
             }
-        } else if is_at_rest && !self.is_over {
+        } else if stands_still && !self.is_over {
             let log = &turn.shard.log;
             let released = if deliberate::is(Fault::CutWithoutOutbox) {
                 Replicated::Released(log.op)

@@ -201,27 +201,16 @@ impl Outbounds {
         }
     }
 
-    /// A request that is to be made again now; none if there is none.
+    /// A request that is to be made again now; none if there is none. It comes again after a while if it is
+    /// not made now.
     pub(crate) fn pop_retry(&mut self, now: Timestamp) -> Option<(RequestId, Rc<Place>)> {
         let (at, id) = *self.retries.first().filter(|(at, _)| *at <= now)?;
         self.retries.remove(&(at, id));
         let open = self.open.get_mut(&id)?;
-        if let Progress::Asked {
-            retry_at,
-            repeats,
-            wait,
-            ..
-        } = &mut open.progress
-        {
+        if let Progress::Asked { retry_at, wait, .. } = &mut open.progress {
             *wait = Nanos(wait.0 * 3 / 2).min(OUTBOUND_RETRY_AFTER_MAX);
-            *retry_at = if *repeats {
-                now + *wait
-            } else {
-                Timestamp::MAX
-            };
-            if *repeats {
-                self.retries.insert((*retry_at, id));
-            }
+            *retry_at = now + *wait;
+            self.retries.insert((*retry_at, id));
         }
         Some((id, open.place.clone()))
     }
@@ -243,9 +232,19 @@ impl Outbounds {
         let Some(open) = self.open.get_mut(&id) else {
             return;
         };
-        if let Progress::Asked { is_passed_on, .. } = &mut open.progress {
+        if let Progress::Asked {
+            is_passed_on,
+            retry_at,
+            repeats,
+            ..
+        } = &mut open.progress
+        {
             *is_passed_on = true;
             open.attempts = open.attempts.saturating_add(1);
+            if !*repeats {
+                self.retries.remove(&(*retry_at, id));
+                *retry_at = Timestamp::MAX;
+            }
         }
     }
 

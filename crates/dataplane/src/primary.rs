@@ -65,8 +65,10 @@ pub(crate) struct Primary {
     idle_at: Timestamp,
     /// When the latest handler run left its core, or leaves it.
     done_at: Timestamp,
-    /// Stop handling.
+    /// It handles no messages: it hands over to a successor, or a backup is taken.
     pub(crate) frozen: bool,
+    /// It hands over to a successor, so it answers no calls either.
+    pub(crate) hands_over: bool,
     /// Its part of a backup that is being taken of the application.
     pub(crate) export: Option<Export>,
     /// What its service needs to run is here.
@@ -116,7 +118,7 @@ impl Primary {
             queue: VecDeque::new(),
             timer: None,
             outbounds: Outbounds::new(log.op),
-            publications: Publications::new(&log.timers),
+            publications: Publications::new(&log.timers, log.op),
             declared: Declared::default(),
             armed: Timestamp::MAX,
             in_flight: VecDeque::new(),
@@ -126,6 +128,7 @@ impl Primary {
             idle_at: now,
             done_at: now,
             frozen: false,
+            hands_over: false,
             export: None,
             is_startable: true,
             progress_at: now,
@@ -172,7 +175,12 @@ impl Primary {
     /// Whether nothing is being handled, everything is committed, and no answer waits that a successor
     /// could make wrong.
     pub(crate) fn is_at_rest(&self, log: &Log) -> bool {
-        self.in_flight.is_empty() && self.calls.is_quiet() && self.commit == log.op
+        self.writes_nothing(log) && self.calls.is_quiet()
+    }
+
+    /// Whether no message is being handled, and everything is committed.
+    pub(crate) fn writes_nothing(&self, log: &Log) -> bool {
+        self.in_flight.is_empty() && self.commit == log.op
     }
 
     /// How long entries have waited without any commit; zero if that is not too long.
@@ -250,7 +258,9 @@ impl Primary {
 
     /// Whether anything may be handled now.
     fn may_handle(&self, cx: &Context<'_>, shard: &Shard) -> bool {
-        !self.streams.are_behind(cx.now)
+        !self.frozen
+            && !self.expiry.is_first
+            && !self.streams.are_behind(cx.now)
             && shard.log.outbox.len() < OUTBOX_MAX
             && self.has_executor(cx, shard)
             && self.may_serve(cx, shard)
@@ -263,9 +273,7 @@ impl Primary {
             Some(_) if cx.app.service(shard.key).stateful => 1,
             _ => IN_FLIGHT_MAX,
         };
-        !self.frozen
-            && self.is_startable
-            && !self.expiry.is_first
+        self.is_startable
             && self.idle_at <= cx.now
             && cx.free_cores > 0
             && self.in_flight.len() + self.calls.running() < in_flight_max

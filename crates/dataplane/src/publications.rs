@@ -138,6 +138,8 @@ pub(crate) struct Publications {
     pub(crate) partials: Partials,
     /// The one that was begun last.
     begun: Option<OutboundPlace>,
+    /// Entries of predecessors, of which any may have removed some.
+    inherited: u64,
     /// The entry that removed some last, and their keys.
     removal: Option<(u64, BTreeSet<Vec<u8>>)>,
     /// When the primary is called to remove more.
@@ -161,12 +163,13 @@ struct Open {
 }
 
 impl Publications {
-    /// Those of a primary that goes on with what the log has.
-    pub(crate) fn new(table: &TimerTable) -> Publications {
+    /// Those of a primary that goes on with what the log has: entries up to `op`.
+    pub(crate) fn new(table: &TimerTable, op: u64) -> Publications {
         let (partials, aside) = Partials::read(table);
         Publications {
             aside,
             partials,
+            inherited: op,
             ..Publications::default()
         }
     }
@@ -207,8 +210,8 @@ impl Publications {
         self.begun = Some(place.clone());
     }
 
-    /// The deadline with which a copy is sent now; none if it is confirmed. It stays the same until it
-    /// has passed.
+    /// The deadline with which a copy is sent now; none if it is confirmed. It stays the same until it has
+    /// passed, or is further ahead than the subscriber takes by now.
     pub(crate) fn deadline(
         &mut self,
         now: Timestamp,
@@ -222,7 +225,7 @@ impl Publications {
         self.copies.insert(copy.to, (place.clone(), copy.name));
         open.asked.insert(copy.to);
         let deadline = open.deadlines.entry(copy.to).or_default();
-        if *deadline < now {
+        if *deadline < now || *deadline > now + within {
             *deadline = now + within;
         }
         Some(*deadline)
@@ -346,7 +349,7 @@ impl Publications {
     /// this one.
     pub(crate) fn is_next(&self, place: &OutboundPlace, commit: u64) -> bool {
         let mut removal = self.removal.iter().filter(|(op, _)| *op > commit);
-        !removal.any(|(_, keys)| keys.contains(&place.1.key))
+        self.inherited <= commit && !removal.any(|(_, keys)| keys.contains(&place.1.key))
     }
 
     /// Takes partial confirmations of a slot that are to be written, see [`Partials::take_due`].
@@ -383,6 +386,22 @@ impl Publications {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timer_table::Place;
+    use std::rc::Rc;
+
+    #[test]
+    fn nothing_follows_before_removals_of_predecessors_are_committed() {
+        let publications = Publications::new(&TimerTable::default(), 5);
+        let place = Place {
+            slot: Slot(0),
+            key: b"k".to_vec(),
+            name: String::new(),
+            number: 1,
+        };
+        let place = (1, Rc::new(place));
+        assert!(!publications.is_next(&place, 4));
+        assert!(publications.is_next(&place, 5));
+    }
 
     #[test]
     fn a_confirmation_before_the_restore_counts_for_who_began_with_that_state() {

@@ -223,7 +223,8 @@ impl Replica {
         // stopped does not wait. So neither is confirmed while the predecessor may serve.
         let has_taken_over = cx.now >= primary.serve_at;
         for node in plan.joining.iter().copied() {
-            if has_taken_over && primary.streams.is_synced(node) {
+            let knows_all = !primary.streams.has_unheard();
+            if has_taken_over && knows_all && primary.streams.is_synced(node) {
                 events.push(NodeEvent::Synced {
                     key: *key,
                     view: plan.view,
@@ -231,7 +232,8 @@ impl Replica {
                 });
             }
         }
-        if !plan.leaving.is_empty() {
+        // A copy that leaves may be the only one with everything: it has until then to say so.
+        if !plan.leaving.is_empty() && (has_taken_over || !primary.streams.has_unheard()) {
             events.push(NodeEvent::Installed {
                 key: *key,
                 view: plan.view,

@@ -118,6 +118,8 @@ impl Streams {
             // One that the controller may count on is not given up for a plan that does not name it.
             let is_named = turn.cx.peers.contains_key(&node);
             let is_same = |b: &Backup| b.link == link || (b.was_synced && !is_named);
+            let had_all = is_new && (turn.shard.log.op > 0 || was_on_disk);
+            let may_have_more = self.unheard.contains(&node);
             match self.backups.get_mut(&node) {
                 Some(backup) if is_same(backup) => {
                     backup.required |= required;
@@ -132,10 +134,10 @@ impl Streams {
                         self.restart(turn, commit, node, next);
                     }
                 }
-                None if required && is_new && (turn.shard.log.op > 0 || was_on_disk) => {
+                _ if required && (had_all || may_have_more) => {
                     self.resume(turn, commit, link, node, epoch);
                 }
-                // A node that restarted has nothing of what its process before had.
+                // A node that restarted has nothing of what its process before had in memory.
                 _ => self.begin(turn, commit, link, node, required, epoch),
             }
         }

@@ -7,7 +7,9 @@ use crate::common::{Cluster, key_of, shard};
 use e3_collections::limits::EXPIRED_LEN_MAX;
 use e3_collections::{State, Txn};
 use e3_invocation::{CallAnswer, CallError, Effects, HandlerError, Invocation, Output, Reply};
-use e3_model::{DropReason, Nanos, NodeId, RequestId, ServiceId};
+use e3_model::backup::BackupOrder;
+use e3_model::plan::NodeEvent;
+use e3_model::{DropReason, Nanos, NodeId, RequestId, ServiceId, ShardKey};
 use e3_wire::entry::Outcome;
 
 /// Requests from this number on make the shop call the stock; earlier ones pass through it.
@@ -359,4 +361,47 @@ fn calls_and_messages_take_turns() {
     let (handled, called) = (c.report(1, shard(1, 0)).op, calls(&c, 1));
     assert!(handled > 40 && called > 40, "{handled} {called}");
     assert_eq!(c.plan.shards[0].primary, NodeId(0));
+}
+
+#[test]
+fn a_shard_that_stands_still_for_a_backup_answers_calls() {
+    let mut c = shop();
+    let mut backup = BackupOrder {
+        number: 1,
+        is_freezing: false,
+    };
+    c.plan.backup = Some(backup);
+    c.publish();
+    c.pass(50);
+    // The call is on its way when both shards stop.
+    c.cut.insert((0, 1));
+    send(&mut c, ASKS);
+    c.pass(20);
+    backup.is_freezing = true;
+    c.plan.backup = Some(backup);
+    c.publish();
+    c.pass(20);
+    assert_eq!(cuts(&c), [shard(1, 0)], "the shop waits for its handler");
+    c.cut.clear();
+    c.pass(400);
+    assert_eq!(heard_count(&c, ASKS), Some(0));
+    assert_eq!(cuts(&c), [shard(0, 0), shard(1, 0)]);
+    send(&mut c, ASKS + 1);
+    c.pass(100);
+    assert_eq!(heard(&c, ASKS + 1), None, "no message is handled");
+    c.plan.backup = None;
+    c.publish();
+    c.pass(100);
+    assert_eq!(heard_count(&c, ASKS + 1), Some(0));
+}
+
+/// The shards whose part of a backup is complete.
+fn cuts(c: &Cluster) -> Vec<ShardKey> {
+    let nodes = c.nodes.values();
+    let events = nodes.flat_map(|n| n.worker.report().events);
+    let cuts = events.filter_map(|event| match event {
+        NodeEvent::Cut { key, .. } => Some(key),
+        _ => None,
+    });
+    cuts.collect()
 }

@@ -5,7 +5,7 @@ mod steps;
 use crate::common::{APP, Cluster, outbound, shard};
 use e3_model::backup::BackupOrder;
 use e3_model::plan::{NodeEvent, Role};
-use e3_model::{AppId, Nanos, NodeId, ShardKey};
+use e3_model::{AppId, Nanos, NodeId, ServiceId, ShardKey};
 use e3_wire::entry::Outcome;
 use std::collections::BTreeSet;
 use steps::*;
@@ -180,6 +180,34 @@ fn shards_go_on_after_a_cut_that_is_cancelled() {
         let times = i64::from(seq != FAILS);
         assert_eq!(counts, (times, times), "request {seq}");
     }
+}
+
+#[test]
+fn a_shard_that_stands_still_for_something_else_fixes_no_position() {
+    let mut c = cluster("memory");
+    load(&mut c, 1, 20);
+    let mut backup = BackupOrder {
+        number: 1,
+        is_freezing: false,
+    };
+    c.plan.backup = Some(backup);
+    c.shard(shard(1, 0)).frozen = true;
+    c.publish();
+    c.pass(100);
+    assert_eq!((copied(&c), cut(&c).len()), (3, 0));
+    // It goes on, and all stop.
+    c.shard(shard(1, 0)).frozen = false;
+    c.publish();
+    load(&mut c, 21, 20);
+    c.pass(100);
+    backup.is_freezing = true;
+    c.plan.backup = Some(backup);
+    c.publish();
+    c.pass(100);
+    let ops: Vec<u64> = cut(&c).iter().map(|part| part.op).collect();
+    let last = |key: ShardKey| c.report(u32::from(key.service == ServiceId(1)), key).op;
+    assert_eq!(ops, all().map(last));
+    assert!(ops[2] >= 39, "{ops:?}");
 }
 
 #[test]

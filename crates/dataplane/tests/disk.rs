@@ -193,6 +193,60 @@ fn a_backup_gives_nothing_up_that_the_disk_of_its_primary_has_lost() {
 }
 
 #[test]
+fn a_backup_that_restarts_after_its_primary_gives_nothing_up_either() {
+    let mut c = cluster(2);
+    for seq in 1..=30 {
+        request(&mut c, 0, seq);
+    }
+    c.pass(200);
+    let disk = c.disks.get_mut(&0).unwrap();
+    disk.records.retain(|number, _| *number <= 10);
+    // Both have lost their power. The primary is back first, and sends to the backup's process of before.
+    c.cut.extend([(0, 1), (1, 0)]);
+    restart_primary(&mut c);
+    c.cut.clear();
+    c.restart(1);
+    c.publish();
+    c.pass(300);
+    let (key, view) = (KEY, c.shard(KEY).view);
+    let backup = NodeId(1);
+    let events = c.nodes[&1].worker.events();
+    assert_eq!(events, [NodeEvent::Ahead { key, view, backup }]);
+    assert!(!c.report(0, KEY).serving);
+    c.promote(KEY, 1);
+    c.shard(KEY).backups.push(NodeId(0));
+    c.publish();
+    c.pass(600);
+    for node in [0, 1] {
+        assert_eq!(counts(&c, node, 30), [1; 30], "node {node}");
+    }
+}
+
+#[test]
+fn a_copy_that_leaves_has_until_its_primary_serves_to_say_that_it_has_more() {
+    let mut c = cluster(2);
+    for seq in 1..=30 {
+        request(&mut c, 0, seq);
+    }
+    c.pass(200);
+    let disk = c.disks.get_mut(&0).unwrap();
+    disk.records.retain(|number, _| *number <= 10);
+    c.restart(0);
+    c.promote(KEY, 0);
+    c.shard(KEY).leaving.push(NodeId(1));
+    c.publish();
+    for _ in 0..100 {
+        c.pass(1);
+        let events = [0, 1].map(|node| c.nodes[&node].worker.events());
+        if let [NodeEvent::Ahead { .. }] = events[1][..] {
+            return;
+        }
+        assert_eq!(events[0], [], "nothing is confirmed before");
+    }
+    panic!("the backup has not said that it has more");
+}
+
+#[test]
 fn a_backup_with_more_than_its_primary_that_has_left_the_view_joins_with_a_snapshot() {
     let mut c = cluster(2);
     for seq in 1..=10 {

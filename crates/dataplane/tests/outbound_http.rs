@@ -133,6 +133,13 @@ fn a_driver_without_room_is_asked_again() {
     let now = c.clock(node);
     let worker = &mut c.nodes.get_mut(&node).unwrap().worker;
     worker.on_http_answer(now, first.ticket, nobody(Outcome::Overloaded), Vec::new());
+    // It may not ask when it is time to.
+    c.shard(shard(0, 0)).frozen = true;
+    c.publish();
+    c.pass(1_000);
+    assert!(c.http.is_empty());
+    c.shard(shard(0, 0)).frozen = false;
+    c.publish();
     c.pass(5_000);
     assert_eq!((answers.borrow().len(), c.http.len()), (0, 1));
     assert_eq!(c.http[0].1.idempotency_key, first.idempotency_key);

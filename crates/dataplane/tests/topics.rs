@@ -3,6 +3,7 @@
 
 use crate::common::topics::*;
 use crate::common::{Cluster, shard};
+use e3_model::Nanos;
 use e3_wire::entry::Outcome;
 
 #[test]
@@ -381,6 +382,30 @@ fn a_publication_counts_towards_the_quota() {
     }
     let room = room.borrow();
     assert!(room[1] + 100 < room[0], "{room:?}");
+}
+
+#[test]
+fn a_copy_that_waits_is_admitted_after_its_subscriber_has_a_shorter_deadline() {
+    let mut c = cluster();
+    let set_deadline = |c: &mut Cluster, deadline| {
+        let (plan, _) = c.other.as_mut().unwrap();
+        let mut app = plan.app.as_ref().clone();
+        app.spec.deadline = deadline;
+        app.spec.admitted_max = 1;
+        plan.app = app.into();
+        c.publish();
+    };
+    set_deadline(&mut c, Nanos::from_secs(3_600));
+    // The first copy takes the only place, the second is refused.
+    c.nodes.get_mut(&3).unwrap().held = true;
+    publish_on(&mut c, "sales", 1, b"k");
+    c.pass(50);
+    publish_on(&mut c, "sales", 2, b"other");
+    c.pass(500);
+    set_deadline(&mut c, Nanos::from_secs(10));
+    c.nodes.get_mut(&3).unwrap().held = false;
+    c.pass(5_000);
+    assert_eq!(handled(&c, "audit"), [1, 2]);
 }
 
 fn leave(c: &mut Cluster, node: u32) {

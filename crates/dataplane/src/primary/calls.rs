@@ -124,9 +124,14 @@ impl Primary {
         calls.queue.push_back(called);
     }
 
-    /// Whether a call waits that may be handled now.
+    /// Whether a call waits that may be handled now. Also while a backup is taken: handlers elsewhere wait
+    /// for it, and must end before their shards stand still.
     fn can_run_call(&self, cx: &Context<'_>, shard: &Shard) -> bool {
-        self.calls.is_waiting() && self.has_executor(cx, shard) && self.may_answer(cx, shard)
+        self.calls.is_waiting()
+            && !self.hands_over
+            && (self.frozen || !self.expiry.is_first)
+            && self.has_executor(cx, shard)
+            && self.may_answer(cx, shard)
     }
 
     fn may_answer(&self, cx: &Context<'_>, shard: &Shard) -> bool {

@@ -39,9 +39,12 @@ impl Primary {
 
     /// Makes more of the snapshot. When that is whole and the primary stands still, fixes the position.
     pub(crate) fn pump_export(&mut self, turn: &mut Turn<'_>) {
-        let is_at_rest = self.frozen && self.is_at_rest(&turn.shard.log);
+        // One that stands still for a move may go on before the others stop.
+        let order = turn.cx.app.plan.backup;
+        let is_told = self.frozen && order.is_some_and(|order| order.is_freezing);
+        let stands_still = is_told && self.writes_nothing(&turn.shard.log);
         if let Some(export) = &mut self.export {
-            export.pump(turn, is_at_rest);
+            export.pump(turn, stands_still);
         }
     }
 

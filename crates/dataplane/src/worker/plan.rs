@@ -281,9 +281,15 @@ impl Worker {
             let (now, generation) = (self.world.now, self.generation);
             let effects = &mut self.effects;
             let replica = &mut hosted.replica;
+            // Nothing of a restored copy is durable before its first checkpoint.
+            let disk = replica.shard.disk.as_ref();
+            let has_only_checkpoint = disk.is_some_and(|d| d.op == 0 && d.has_checkpoint());
             replica.promote(now, shard, serve_at, generation, effects);
             self.route(id);
             self.update_primary(id, shard);
+            if has_only_checkpoint {
+                self.checkpoint_restored(id);
+            }
         }
     }
 
@@ -328,6 +334,7 @@ impl Worker {
             turn.shard.view = shard.view;
             let service = turn.cx.app.service(turn.shard.key);
             let backup = turn.cx.app.plan.backup.filter(|_| service.stateful);
+            p.hands_over = shard.frozen;
             p.frozen = shard.frozen || backup.is_some_and(|b| b.is_freezing);
             p.follow_backup(turn, backup);
             p.streams.update(turn, p.commit, shard);

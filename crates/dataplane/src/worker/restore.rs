@@ -95,7 +95,7 @@ impl Worker {
     }
 
     /// Nothing is handled before the checkpoint is durable: the journal has no other beginning.
-    fn checkpoint_restored(&mut self, id: ReplicaId) {
+    pub(super) fn checkpoint_restored(&mut self, id: ReplicaId) {
         let begin = self.journal.end();
         let Some(hosted) = self.replicas.get(id.at()) else {
             return;

@@ -22,7 +22,7 @@ const SILENCE_LOSS_PERMILLE: u64 = 200;
 /// may take over if the other copies end or fall silent, and nobody can tell that its own lacks something.
 pub(crate) fn may_hide_losses(scenario: &Scenario, node: u32, now_ms: u64) -> bool {
     let acts = || scenario.script.iter();
-    // A controller that is away decides on no joins.
+    // A controller that is away decides on no joins, and hears of no copy that has more.
     let mut by_ms = now_ms + UP_TO_DATE_MS;
     for act in acts().filter(|act| takes_controller_away(&act.fault)) {
         if act.at_ms <= by_ms && now_ms <= act.end_ms() {
@@ -68,7 +68,9 @@ fn takes_controller_away(fault: &Fault) -> bool {
             | Fault::DiskFull
             | Fault::DiskSlow(_)
             | Fault::TornWrite
+            | Fault::LostWrites
             | Fault::BitRot
+            | Fault::ReportsLost
     )
 }
 
