@@ -339,24 +339,31 @@ impl Ingress {
         session.map_or(0, |s| s.attempt.saturating_add(1))
     }
 
-    /// Takes an answer to an attempt; gives whom to send it to, and the latest attempt. None if it is
-    /// known already, or if it is the answer of a branch and the request is not durable yet: what else
-    /// follows from it could be lost, and nobody would retry. DropReason if this node never sent such
-    /// an attempt; what has an idempotency key other nodes may have sent too.
+    /// Takes an answer to an attempt; gives whom to send it to, the latest attempt, and what to send. None
+    /// if it is known already, or if it is the answer of a branch and the request is not durable yet: what
+    /// else follows from it could be lost, and nobody would retry. If its first service then gives it up, the
+    /// outcome is unknown. DropReason if this node never sent such an attempt; what has an idempotency key
+    /// other nodes may have sent too.
     pub(crate) fn on_reply(
         &mut self,
         key: (AppId, RequestId),
         attempt: u16,
         is_branch: bool,
         reply: &Reply,
-    ) -> Result<Option<(Asker, u16)>, DropReason> {
+    ) -> Result<Option<(Asker, u16, Reply)>, DropReason> {
         let session = self.sessions.get_mut(&key).ok_or(DropReason::Reply)?;
         if attempt > session.attempt && !session.keyed {
             return Err(DropReason::Reply);
         }
+        let mut reply = reply.clone();
+        let is_given_up = session.is_held && !is_branch && reply.outcome != Outcome::Done;
+        if is_given_up {
+            session.is_held = false;
+            reply.outcome = Outcome::Unknown;
+        }
         // A retry of an expired request may have been handled after all.
         let better = session.is_expired() && reply.outcome != Outcome::Expired;
-        if session.reply.is_some() && !better {
+        if session.reply.is_some() && !better && !is_given_up {
             return Ok(None);
         }
         session.reply = Some(reply.clone());
@@ -364,9 +371,9 @@ impl Ingress {
             session.is_held = true;
             return Ok(None);
         }
-        let to = (session.asker, session.attempt);
+        let answer = (session.asker, session.attempt, reply);
         self.release(key);
-        Ok(Some(to))
+        Ok(Some(answer))
     }
 
     /// Forgets what no client will ask for again.

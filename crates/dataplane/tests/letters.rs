@@ -6,6 +6,7 @@ use crate::common::{Cluster, count_and_forward, shard};
 use crate::reshard::{SERVICE, switch};
 use e3_invocation::{Effects, HandlerError, Reply};
 use e3_model::{Nanos, NodeId, RequestId};
+use e3_wire::client::Replay;
 use e3_wire::client::Request;
 use e3_wire::entry::Outcome;
 use std::cell::Cell;
@@ -175,7 +176,7 @@ fn a_replay_at_a_stateless_service_is_answered_when_what_follows_is_durable() {
 fn a_replay_whose_outputs_a_split_drops_stays_a_dead_letter() {
     let mut c = failed_in_the_middle();
     c.cut.extend([(1, 2)]);
-    c.replay_first(1, shard(1, 0), 9);
+    let replay = c.replay_first(1, shard(1, 0), 9);
     assert_eq!(SERVICE.0, 1);
     switch(&mut c, 2);
     c.plan.shards.sort_by_key(|s| (s.service, s.shard));
@@ -189,5 +190,15 @@ fn a_replay_whose_outputs_a_split_drops_stays_a_dead_letter() {
     // Part of it may have arrived, so no replay may follow.
     c.replay_first(1, key, 10);
     assert_eq!(c.outcomes(10), [Outcome::Rejected]);
+    let shard = key;
+    c.send_replay(
+        1,
+        Replay {
+            shard,
+            attempt: 1,
+            ..replay
+        },
+    );
+    assert_eq!(c.outcomes(9), [Outcome::Unknown]);
     assert_eq!(c.report(1, key).dead_letters, 1);
 }

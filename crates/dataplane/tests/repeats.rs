@@ -103,6 +103,74 @@ fn a_copy_with_a_later_deadline_takes_the_place_of_one_that_expires_before_it() 
     assert_eq!((report.op, report.dead_letters), (1, 0));
 }
 
+const FORK: &str = "\
+apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata: {name: fork}
+spec:
+  objective: {latency: 50ms}
+  deadline: 60s
+  ingress: front
+  services:
+    - {name: front, module: s.wasm, resources: {cpu: 0.1, memory: 64Mi}}
+    - {name: pass, module: s.wasm, resources: {cpu: 0.1, memory: 64Mi}}
+    - name: answers
+      module: s.wasm
+      stateful: true
+      replicas: 1
+      resources: {cpu: 0.1, memory: 64Mi}
+      collections: [{name: requests, kind: counter}]
+    - name: aside
+      module: s.wasm
+      stateful: true
+      replicas: 1
+      resources: {cpu: 0.1, memory: 64Mi}
+      collections: [{name: requests, kind: counter}]
+  channels:
+    - {from: front, to: pass}
+    - {from: front, to: aside}
+    - {from: pass, to: answers}
+";
+
+/// Each service is on the node of its number. What the third one answers is told when the fourth has its
+/// message, also if the second one handles a message that had expired.
+#[test]
+fn a_message_that_is_handled_late_brings_no_answer_forward() {
+    let mut c = Cluster::new(FORK, 5, |key| vec![key.service.0.into()]);
+    let send = |c: &mut Cluster, node: u32, deadline_ms: u64| {
+        let deadline = c.now + Nanos::from_millis(deadline_ms);
+        let id = RequestId {
+            client: CLIENT,
+            seq: SEQ,
+        };
+        let request = c.request_of(SEQ, 0, b"k", deadline);
+        let request = Request {
+            id,
+            oldest_seq: 0,
+            ..request
+        };
+        c.send_request(node, request);
+    };
+    c.cut.extend([(0, 1), (0, 3)]);
+    send(&mut c, 4, 300);
+    c.pass(700);
+    c.cut.remove(&(0, 1));
+    c.pass(3_000);
+    assert_eq!(c.outcomes(SEQ), [Outcome::Expired]);
+    send(&mut c, 1, 20_000);
+    c.pass(500);
+    assert_eq!(c.count(2, shard(2, 0), CLIENT, SEQ), 1);
+    assert_eq!(
+        c.outcomes(SEQ),
+        [Outcome::Expired],
+        "the fourth has nothing"
+    );
+    c.cut.clear();
+    c.pass(1_000);
+    assert_eq!(c.outcomes(SEQ), [Outcome::Expired, Outcome::Done]);
+    assert_eq!(c.count(3, shard(3, 0), CLIENT, SEQ), 1);
+}
+
 /// A channel keeps a request until its receiver says that it is durable, which comes after the answer.
 #[test]
 fn a_shard_that_begins_empty_handles_no_request_that_was_answered() {

@@ -30,17 +30,22 @@ pub(crate) struct SimDisk {
 }
 
 impl SimDisk {
-    /// Cuts the power. Any sectors of what was not durable may be missing.
+    /// Cuts the power. Any sectors of what was not durable may be missing, or none.
     pub(crate) fn cut_power(&mut self, random: &mut Random) {
         if self.shown.log != self.durable.log {
             let (old, new) = (&self.durable.log, &self.shown.log);
             let grown = new.len().saturating_sub(old.len()) as u64;
-            let len = old.len() + random.below(grown + 1) as usize;
+            let is_whole = random.one_in(4);
+            let len = if is_whole {
+                new.len()
+            } else {
+                old.len() + random.below(grown + 1) as usize
+            };
             let mut log = old.clone();
             log.resize(len, 0);
             for at in (0..len.min(new.len())).step_by(SECTOR_LEN) {
                 let end = len.min(new.len()).min(at + SECTOR_LEN);
-                if !self.lies && random.one_in(2) {
+                if !self.lies && (is_whole || random.one_in(2)) {
                     log[at..end].copy_from_slice(&new[at..end]);
                 }
             }
@@ -52,9 +57,10 @@ impl SimDisk {
         self.shown = self.durable.clone();
     }
 
-    /// Puts back the files of a copy; what is wrong with this disk stays, but for lies.
+    /// Puts back the files of a copy, durably; what is wrong with this disk stays, but for lies.
     pub(crate) fn restore(&mut self, copy: SimDisk) {
-        (self.shown, self.durable) = (copy.shown, copy.durable);
+        self.durable = copy.shown.clone();
+        self.shown = copy.shown;
         self.lies = false;
     }
 
@@ -128,5 +134,32 @@ impl Files for SimDisk {
         } else {
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use e3_store::Store;
+
+    #[test]
+    fn what_an_operator_puts_back_outlives_the_next_power_cut() {
+        let random = &mut Random::new(1);
+        let mut disk = SimDisk::default();
+        disk.lies = true;
+        let (mut store, _) = Store::recover(disk).unwrap();
+        store.append(b"first").unwrap();
+        store.snapshot(b"state").unwrap();
+        store.append(b"second").unwrap();
+        store.sync().unwrap();
+        let copy = store.files_mut().clone();
+        let disk = store.files_mut();
+        disk.cut_power(random);
+        disk.restore(copy);
+        let (_, put_back) = Store::recover(disk.clone()).unwrap();
+        assert_eq!(put_back.snapshot.as_deref(), Some(&b"state"[..]));
+        disk.cut_power(random);
+        let (_, kept) = Store::recover(disk.clone()).unwrap();
+        assert_eq!(kept, put_back);
     }
 }

@@ -1,6 +1,7 @@
 //! The reference model: what the requests must have done to the state of all services. It follows
 //! from the scenario alone and knows nothing of identities, logs or views.
 
+use crate::client::Request;
 use crate::effects::Effects;
 use crate::scenario::{Place, Scenario};
 use e3_model::plan::AppPlan;
@@ -14,6 +15,8 @@ pub struct Ledger {
     pub violations: Vec<String>,
     /// The true time.
     pub now: Timestamp,
+    /// When processes of nodes started.
+    started: Vec<Timestamp>,
     /// Shards whose last copy the scenario destroyed, each with the number of its service's shards
     /// then, and the time of the last such loss.
     pub forfeited: BTreeMap<(ShardKey, u16), Timestamp>,
@@ -31,6 +34,8 @@ pub struct Ledger {
 
 /// How far the clock of a node that serves may be off.
 const CLOCK_OFF_MAX: Nanos = Nanos::from_millis(800);
+/// How long the network delays the copy of a message.
+const COPY_DELAY_MAX: Nanos = Nanos::from_millis(400);
 /// How many violations are kept.
 const VIOLATIONS_MAX: usize = 8;
 
@@ -40,6 +45,19 @@ impl Ledger {
         if self.violations.len() < VIOLATIONS_MAX {
             self.violations.push(what);
         }
+    }
+
+    /// Records that the process of a node starts.
+    pub(crate) fn on_started(&mut self, now: Timestamp) {
+        self.started.push(now);
+    }
+
+    /// Whether a copy of a request that was refused may be admitted by a process that knows nothing of the
+    /// refusal. docs/design/002.
+    pub(crate) fn may_forget_refusal(&self, request: &Request) -> bool {
+        let until = request.done.unwrap_or(request.deadline) + COPY_DELAY_MAX;
+        let mut started = self.started.iter();
+        started.any(|at| request.sent <= *at && *at <= until)
     }
 
     /// Records that an effect took place a second time in one copy of the state.

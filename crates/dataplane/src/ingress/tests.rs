@@ -23,7 +23,7 @@ fn reply(outcome: Outcome) -> Reply {
 
 fn replied(ingress: &mut Ingress, id: RequestId, reply: &Reply) -> Option<Asker> {
     let answered = ingress.on_reply((APP, id), 0, false, reply).unwrap();
-    answered.map(|(asker, _)| asker)
+    answered.map(|(asker, ..)| asker)
 }
 
 /// Attempt 0 of the driver, with an idempotency key.
@@ -230,6 +230,22 @@ fn the_answer_of_a_branch_waits_until_the_request_is_durable() {
         let to = ingress.on_reply(key, 0, true, &reply(outcome)).unwrap();
         assert!(to.is_some());
     }
+}
+
+#[test]
+fn what_a_branch_answered_is_unknown_when_the_request_is_given_up() {
+    let mut ingress = Ingress::default();
+    assert_eq!(ingress.admit(id(1), &asked(0, 3), 1), Admission::Forward);
+    ingress.on_forwarded(id(1));
+    let done = reply(Outcome::Done);
+    assert_eq!(ingress.on_reply(id(1), 0, true, &done), Ok(None));
+    let given_up = ingress.on_reply(id(1), 0, false, &reply(Outcome::Expired));
+    let (.., told) = given_up.unwrap().unwrap();
+    assert_eq!(told.outcome, Outcome::Unknown);
+    assert_eq!(ingress.in_flight(), 0);
+    assert_eq!(ingress.on_durable(at(1), id(1)), None);
+    let repeated = ingress.admit(id(1), &asked(1, 3), 1);
+    assert_eq!(repeated, Admission::Repeat(told));
 }
 
 #[test]

@@ -137,9 +137,9 @@ impl Primary {
                 Some(outgoing) => outgoing.deliveries.extend(duplicate.delivery),
                 None => {
                     turn.complete(duplicate.delivery, ACK_DELAY);
-                    if duplicate.replays.is_some() {
-                        let request = duplicate.message.id.request;
-                        turn.effects.push(Effect::ReplayDurable(request));
+                    let id = duplicate.message.id;
+                    if is_replay(duplicate.replays, id) {
+                        turn.effects.push(Effect::ReplayDurable(id.request));
                     }
                 }
             }
@@ -150,6 +150,12 @@ impl Primary {
             pending.retries.push(asked);
         }
     }
+}
+
+/// Whether a message that replays this dead letter was sent by a client for that. One that comes again with
+/// more time replays its own.
+pub(super) fn is_replay(replays: Option<MessageId>, id: MessageId) -> bool {
+    replays.is_some_and(|letter| letter != id)
 }
 
 /// Whether there is a dead letter of a message that may be replayed.

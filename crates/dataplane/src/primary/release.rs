@@ -1,6 +1,7 @@
 //! Releases what is committed: outputs and replies leave when all backups have their entry.
 
 use super::Primary;
+use super::duplicates::is_replay;
 use crate::asked::Asked;
 use crate::emit::{ack_delay, emit, emit_retry};
 use crate::shard::{Context, Effect, Shard, Turn};
@@ -72,8 +73,9 @@ impl Primary {
         while let Some(first) = turn.shard.log.trim(self.commit) {
             let delay = ack_delay(turn, &first.entry);
             turn.complete(first.deliveries, delay);
-            if first.entry.replays.is_some() && !stateful {
-                let request = first.entry.id.request;
+            let id = first.entry.id;
+            if is_replay(first.entry.replays, id) && !stateful {
+                let request = id.request;
                 turn.effects.push(Effect::ReplayDurable(request));
             }
         }

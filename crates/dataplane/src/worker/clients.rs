@@ -214,8 +214,8 @@ impl Worker {
         reply: Reply,
     ) -> Result<(), DropReason> {
         let key = (app, id);
-        let to = self.ingress.on_reply(key, attempt, is_branch, &reply)?;
-        if let Some((asker, attempt)) = to {
+        let answer = self.ingress.on_reply(key, attempt, is_branch, &reply)?;
+        if let Some((asker, attempt, reply)) = answer {
             self.answer(asker, key, attempt, reply);
         }
         Ok(())

@@ -64,18 +64,23 @@ impl Cluster {
     }
 
     /// The client has the first dead letter of a shard replayed.
-    pub fn replay_first(&mut self, node: u32, key: ShardKey, seq: u64) {
+    pub fn replay_first(&mut self, node: u32, key: ShardKey, seq: u64) -> Replay {
         let letters = self.read_letters(node, key).letters;
         let (letter, content) = &letters[0];
-        let frame = ClientFrame::Replay(Replay {
+        let replay = Replay {
             shard: key,
             letter: *letter,
             slot: Slot::of(&content.key),
             id: RequestId { client: 2, seq },
             attempt: 0,
             deadline: self.now + Nanos::from_secs(2),
-        });
-        self.send(node, &frame);
+        };
+        self.send_replay(node, replay.clone());
+        replay
+    }
+
+    pub fn send_replay(&mut self, node: u32, replay: Replay) {
+        self.send(node, &ClientFrame::Replay(replay));
         self.pass(50);
     }
 

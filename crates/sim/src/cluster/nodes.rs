@@ -159,6 +159,7 @@ impl Cluster {
             held: VecDeque::new(),
             slowness: 1,
         };
+        self.ledger.on_started(self.now);
         self.nodes.insert(node, new);
     }
 

@@ -131,13 +131,14 @@ impl Agent {
         }
     }
 
-    /// The request for a plan that is due, if it can be sent.
+    /// The request for a plan that is due, if it can be sent. If the controller does not run, it is refused at
+    /// once.
     fn poll(
         &mut self,
         cluster: &Cluster,
         node: u32,
         incarnation: u32,
-        is_connected: bool,
+        (is_connected, is_refused): (bool, bool),
     ) -> Option<Poll> {
         let now = cluster.now;
         if self.asked.is_some_and(|at| now > at + API_TIMEOUT) {
@@ -151,6 +152,10 @@ impl Agent {
             Some(_) => !wants.is_subset(&self.wanted),
         };
         if !is_due || !is_connected {
+            return None;
+        }
+        if is_refused {
+            self.next_ask = now + RETRY_INTERVAL;
             return None;
         }
         self.asked = Some(now);
@@ -271,6 +276,7 @@ impl Agents {
         let (me, it) = (Party::Node(node), Party::Controller);
         let is_heard = !cluster.cuts.is_cut(me, it);
         let is_connected = is_heard && !cluster.cuts.is_cut(it, me);
+        let is_refused = !controller.is_up();
         let Some(incarnation) = agent.incarnation else {
             if is_connected && let Some(hello) = agent.hello(cluster, node) {
                 let mail = Mail::Hello(node, hello, cluster.now);
@@ -294,7 +300,7 @@ impl Agents {
             self.report(cluster, controller, node, incarnation);
         }
         if let Some(agent) = self.agents.get_mut(&node)
-            && let Some(poll) = agent.poll(cluster, node, incarnation, is_connected)
+            && let Some(poll) = agent.poll(cluster, node, incarnation, (is_connected, is_refused))
         {
             controller.post(cluster, Nanos::ZERO, Mail::Poll(node, poll));
         }

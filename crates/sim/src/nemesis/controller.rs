@@ -2,9 +2,12 @@
 //! stores each decision in the product's log before it acts on it, pauses, dies, and restarts from
 //! its log.
 
+mod ends;
 mod lifecycle;
 mod polls;
 
+use self::ends::Ended;
+use self::lifecycle::Lost;
 pub(super) use self::polls::Poll;
 use self::polls::Waiting;
 use super::agents::{Agents, Answer};
@@ -37,8 +40,6 @@ const OPERATOR_DELAY: Nanos = Nanos::from_millis(500);
 pub(super) enum Mail {
     /// A process asks to join: node, hello, when it was sent.
     Hello(u32, NodeHello, Timestamp),
-    /// The supervisor's report that a process has ended: node, process.
-    Exited(u32, u64),
     /// A heartbeat of a node's process, with the version of the plan that it has applied, and its load.
     Heartbeat(NodeId, u32, u64, NodeLoad),
     /// A report.
@@ -79,8 +80,8 @@ pub(super) struct ControllerProcess {
     pub(super) rots: bool,
     /// What the disk should have held when it lost writes, of which an operator has a copy.
     copy: Option<(SimDisk, Control)>,
-    /// Shards that were in later incarnations by decisions that are lost, and the version of the plan before.
-    lost: Option<(u64, Vec<ShardKey>)>,
+    /// What was decided and is lost, if it has decided since.
+    lost: Option<Lost>,
     /// How often that copy was restored.
     pub(super) restored_logs: u64,
     /// Since when it has known that the log lacks plans that nodes have applied.
@@ -89,6 +90,8 @@ pub(super) struct ControllerProcess {
     busy_until: Timestamp,
     mail: BTreeMap<(Timestamp, u64), Mail>,
     next_mail: u64,
+    /// Ends of processes that are not decided yet.
+    ended: Vec<Ended>,
     polls: BTreeMap<u32, Waiting>,
     plans: Plans,
     next_look: Timestamp,
@@ -131,6 +134,7 @@ impl ControllerProcess {
             busy_until: Timestamp::ZERO,
             mail: BTreeMap::new(),
             next_mail: 0,
+            ended: Vec::new(),
             polls: BTreeMap::new(),
             plans: Plans::default(),
             next_look: now,
@@ -153,9 +157,11 @@ impl ControllerProcess {
         self.control.node_name(NodeId(node))
     }
 
-    /// Sends something to the controller with this additional delay.
+    /// Sends something to the controller with this additional delay. If its process does not run, nobody
+    /// takes it.
     pub(super) fn post(&mut self, cluster: &mut Cluster, late: Nanos, mail: Mail) {
-        if self.mail.len() < MAIL_MAX {
+        let has_room = self.mail.len() < MAIL_MAX || !matches!(mail, Mail::Heartbeat(..));
+        if self.is_up && has_room {
             let delay = Nanos(100_000 + cluster.random.below(2_000_000));
             self.next_mail += 1;
             let at = cluster.now + delay + late;
@@ -234,7 +240,7 @@ impl ControllerProcess {
             self.control = after;
         }
         if let Some((_, all)) = self.copy.take() {
-            self.lost = Some((version, self.behind(&all)));
+            self.lost = Some(Lost::new(version, &self.control, &all));
         }
         self.store.sync().expect("the simulated disk never says no");
         if self.store.log_len() > LOG_LEN_MAX {
@@ -258,6 +264,7 @@ impl ControllerProcess {
         if !self.is_up || self.pauses > 0 {
             return;
         }
+        self.take_ended(cluster);
         while now >= self.busy_until
             && let Some(entry) = self.mail.first_entry()
             && entry.key().0 <= now
@@ -285,7 +292,6 @@ impl ControllerProcess {
         let now = cluster.now;
         match mail {
             Mail::Hello(node, hello, asked) => self.on_hello(cluster, agents, node, hello, asked),
-            Mail::Exited(node, process) => self.on_exited(now, NodeId(node), process),
             Mail::Heartbeat(node, incarnation, applied, load) => {
                 if self.control.missing_version(applied as u32).is_some() {
                     self.older_since.get_or_insert(now);
@@ -347,19 +353,6 @@ impl ControllerProcess {
             self.membership.on_joined(now, id, incarnation);
             self.versions.on_join(id, incarnation);
             agents.answer(cluster, node, process, Answer::Welcome(welcome, asked));
-        }
-    }
-
-    fn on_exited(&mut self, at: Timestamp, node: NodeId, process: u64) {
-        let member = self.control.members.get(&node);
-        let member = member.filter(|m| m.process == process);
-        if let Some(incarnation) = member.map(|m| m.incarnation) {
-            let exit = Command::Exit {
-                node,
-                incarnation,
-                at,
-            };
-            self.execute(at, &exit);
         }
     }
 

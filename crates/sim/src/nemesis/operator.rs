@@ -150,18 +150,20 @@ impl Run<'_> {
             .collect();
         let now = self.cluster.now;
         let forget = Command::Forget { key, at: now };
-        if self.controller.execute(now, &forget).is_none() {
+        let of = app.plan.app.service(key.service).shards;
+        let done = self.controller.execute(now, &forget);
+        // A torn write may have been written.
+        if done.is_none() && !self.controller.is_torn() {
             return;
         }
-        let control = &self.controller.control;
-        let of = control.apps[&key.app].plan.app.service(key.service).shards;
+        let version = self.controller.control.version + u64::from(done.is_none());
         self.cluster.ledger.on_given_up(key, of, view, now);
         let given_up = copies.into_iter().map(|(node, incarnation)| GivenUp {
             key,
             of,
             node,
             incarnation,
-            version: control.version,
+            version,
         });
         self.operator.given_up.extend(given_up);
     }

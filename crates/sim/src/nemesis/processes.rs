@@ -1,14 +1,9 @@
 //! How the processes of nodes end and start, and what is lost with them.
 
 use super::Run;
-use super::controller::Mail;
 use super::disks::End;
-use crate::network::Party;
 use e3_model::plan::{AppPlan, ShardPlan};
 use e3_model::{Nanos, NodeId, ShardKey, Timestamp};
-
-/// How late the supervisor notices the end of a process.
-const EXIT_NS_MAX: u64 = 20_000_000;
 
 impl Run<'_> {
     /// Kills a process.
@@ -23,13 +18,8 @@ impl Run<'_> {
     }
 
     fn tell_of_end(&mut self, node: u32, killed: Vec<u64>) {
-        let (me, it) = (Party::Node(node), Party::Controller);
         for process in killed {
-            if !self.cluster.cuts.is_cut(me, it) && !self.cluster.cuts.is_cut(it, me) {
-                let late = Nanos(self.cluster.random.below(EXIT_NS_MAX));
-                let mail = Mail::Exited(node, process);
-                self.controller.post(&mut self.cluster, late, mail);
-            }
+            self.controller.on_ended(&mut self.cluster, node, process);
         }
     }
 

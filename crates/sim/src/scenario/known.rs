@@ -11,7 +11,7 @@ pub(crate) fn may_lose_log_and_memory(scenario: &Scenario) -> bool {
     acts.any(|act| matches!(act.fault, Fault::LostWrites))
 }
 
-/// How long after the loss of confirmed writes a node is up to date again.
+/// How long after the loss of confirmed writes a node is up to date again, beside the time for a copy.
 const UP_TO_DATE_MS: u64 = 3_000;
 
 /// Share of lost datagrams from which nodes may not hear each other for so long that they count as
@@ -22,11 +22,11 @@ const SILENCE_LOSS_PERMILLE: u64 = 200;
 /// may take over if the other copies end or fall silent, and nobody can tell that its own lacks something.
 pub(crate) fn may_hide_losses(scenario: &Scenario, node: u32, now_ms: u64) -> bool {
     let acts = || scenario.script.iter();
-    // A controller that is away decides on no joins, and hears of no copy that has more.
-    let mut by_ms = now_ms + UP_TO_DATE_MS;
-    for act in acts().filter(|act| takes_controller_away(&act.fault)) {
+    let up_to_date_ms = UP_TO_DATE_MS + scenario.copying_time().as_millis();
+    let mut by_ms = now_ms + up_to_date_ms;
+    for act in acts().filter(|act| holds_up(&act.fault, node)) {
         if act.at_ms <= by_ms && now_ms <= act.end_ms() {
-            by_ms = by_ms.max(act.end_ms() + UP_TO_DATE_MS);
+            by_ms = by_ms.max(act.end_ms() + up_to_date_ms);
         }
     }
     let mut near = acts().filter(|act| act.at_ms <= by_ms && now_ms <= act.end_ms() + 1_000);
@@ -60,18 +60,21 @@ pub(crate) fn may_hide_losses(scenario: &Scenario, node: u32, now_ms: u64) -> bo
     })
 }
 
-fn takes_controller_away(fault: &Fault) -> bool {
-    matches!(
-        fault,
+/// Whether a fault keeps a node from being brought up to date. A controller that is away decides on no joins,
+/// and hears of no copy that has more; a slow or full disk takes nothing.
+fn holds_up(fault: &Fault, node: u32) -> bool {
+    match fault {
+        Fault::NodeDiskSlow(of, _) | Fault::NodeDiskFull(of) => *of == node,
         Fault::PauseController
-            | Fault::KillController
-            | Fault::DiskFull
-            | Fault::DiskSlow(_)
-            | Fault::TornWrite
-            | Fault::LostWrites
-            | Fault::BitRot
-            | Fault::ReportsLost
-    )
+        | Fault::KillController
+        | Fault::DiskFull
+        | Fault::DiskSlow(_)
+        | Fault::TornWrite
+        | Fault::LostWrites
+        | Fault::BitRot
+        | Fault::ReportsLost => true,
+        _ => false,
+    }
 }
 
 /// Hole: a repeat of a request with an idempotency key has a later time of sending, and so another

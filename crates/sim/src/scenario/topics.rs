@@ -1,6 +1,7 @@
 //! Topics of a scenario: which service publishes, and who is subscribed.
 
 use super::{Act, Fault, Scenario};
+use e3_dataplane::limits::OUTBOUND_RETRY_AFTER_MAX;
 use e3_model::Nanos;
 use e3_random::Random;
 use serde::{Deserialize, Serialize};
@@ -164,19 +165,29 @@ impl Scenario {
         longest as u64 + u64::from(is_on_disk(topic.app, topic.service))
     }
 
-    /// How long publications take, were all of the same key.
+    /// How many publications on a topic there are, at most.
+    fn publications(&self, topic: &TopicShape) -> u64 {
+        let places = self.apps[topic.app].places();
+        let places = places
+            .iter()
+            .filter(|p| usize::from(p.service.0) == topic.service);
+        let clients = self.clients.iter().filter(|c| c.app == topic.app);
+        let requests: u64 = clients.map(|c| c.requests).sum();
+        requests * places.count() as u64 / topic.every + 1
+    }
+
+    /// How long publications take, were all of the same key, or all sent again at the same times.
     pub(crate) fn publishing_time(&self) -> Nanos {
         let of_topic = |topic: &TopicShape| {
-            let places = self.apps[topic.app].places();
-            let places = places
-                .iter()
-                .filter(|p| usize::from(p.service.0) == topic.service);
-            let clients = self.clients.iter().filter(|c| c.app == topic.app);
-            let requests: u64 = clients.map(|c| c.requests).sum();
-            let publications = requests * places.count() as u64 / topic.every + 1;
-            publications * (1 + self.services_on_disk(topic))
+            let steps = self.publications(topic) * (1 + self.services_on_disk(topic));
+            let refused = topic.subscribers.iter().map(|s| {
+                let admitted_max = self.apps[s.app].admitted_max.into();
+                OUTBOUND_RETRY_AFTER_MAX * self.publications(topic).div_ceil(admitted_max)
+            });
+            refused.fold(PUBLICATION_TIME * steps, |a, b| a + b)
         };
-        PUBLICATION_TIME * self.topics.iter().map(of_topic).sum::<u64>()
+        let all = self.topics.iter().map(of_topic);
+        all.fold(Nanos::ZERO, |a, b| a + b)
     }
 
     /// Without the application at this index.

@@ -175,7 +175,7 @@ impl Run<'_> {
         let is_refused = matches!(asked.outcome, Some(Outcome::Overloaded | Outcome::Rejected));
         let is_wrong = match count {
             0 => is_certain && !may_be_lost,
-            1 => is_refused,
+            1 => is_refused && !self.cluster.ledger.may_forget_refusal(request),
             _ => !self.cluster.ledger.may_repeat(&effect),
         };
         if is_wrong {

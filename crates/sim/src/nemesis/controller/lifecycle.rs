@@ -5,11 +5,59 @@ use crate::cluster::Cluster;
 use crate::nemesis::agents::Agents;
 use crate::nemesis::probation::Versions;
 use e3_control::{Command, Control, Genesis, Membership, Orchestrator, Plans};
-use e3_model::ShardKey;
-use e3_model::plan::ShardPlan;
+use e3_model::plan::{AppPlan, ShardPlan};
 use e3_model::timing::HEARTBEAT_TIMEOUT;
+use e3_model::{NodeId, ShardKey};
 use e3_random::Random;
 use e3_store::{Recovered, Store};
+use std::collections::BTreeSet;
+
+/// Decisions that are lost, of which it knows nothing.
+pub(super) struct Lost {
+    /// The version of the plan without them.
+    version: u64,
+    /// Shards that were in later incarnations by them.
+    behind: Vec<ShardKey>,
+    /// Shards of which they removed copies, and how many its service had.
+    shrunk: Vec<(ShardKey, u16)>,
+}
+
+impl Lost {
+    /// What a log that leads to the state `kept` lacks of all decisions.
+    pub(super) fn new(version: u64, kept: &Control, all: &Control) -> Lost {
+        let plans = all.apps.values().map(|app| &app.plan);
+        let shards = || {
+            plans
+                .clone()
+                .flat_map(|plan| plan.shards.iter().map(move |s| (plan, s)))
+        };
+        let of_kept = |plan: &AppPlan, shard: &ShardPlan| {
+            let kept = kept.apps.get(&plan.id)?;
+            kept.shard(plan.key(shard)).cloned()
+        };
+        let is_behind = |(plan, shard): &(&AppPlan, &ShardPlan)| {
+            let kept = of_kept(plan, shard);
+            kept.is_none_or(|kept| kept.incarnation < shard.incarnation)
+        };
+        let is_shrunk = |(plan, shard): &(&AppPlan, &ShardPlan)| {
+            let copies = |s: &ShardPlan| -> BTreeSet<NodeId> {
+                std::iter::once(s.primary).chain(s.staying()).collect()
+            };
+            let kept = of_kept(plan, shard);
+            kept.is_some_and(|kept| !copies(&kept).is_subset(&copies(shard)))
+        };
+        let key = |(plan, shard): (&AppPlan, &ShardPlan)| plan.key(shard);
+        let shrunk = shards().filter(is_shrunk);
+        let count = |plan: &AppPlan, shard: &ShardPlan| plan.app.service(shard.service).shards;
+        Lost {
+            version,
+            behind: shards().filter(is_behind).map(key).collect(),
+            shrunk: shrunk
+                .map(|(plan, shard)| (plan.key(shard), count(plan, shard)))
+                .collect(),
+        }
+    }
+}
 
 impl ControllerProcess {
     /// Kills the process. Its files stay as they are.
@@ -55,6 +103,16 @@ impl ControllerProcess {
         self.busy_until = cluster.now;
         self.is_up = true;
         self.process += 1;
+    }
+
+    /// Whether its process runs.
+    pub(in crate::nemesis) fn is_up(&self) -> bool {
+        self.is_up
+    }
+
+    /// Whether the power failed during the last write: then nobody knows whether that was decided.
+    pub(in crate::nemesis) fn is_torn(&self) -> bool {
+        self.torn.is_some()
     }
 
     /// Whether it takes what arrives.
@@ -105,24 +163,17 @@ impl ControllerProcess {
         self.restart(cluster, random);
     }
 
-    /// The shards that are in an earlier incarnation than with all that was decided.
-    pub(super) fn behind(&self, all: &Control) -> Vec<ShardKey> {
-        let plans = all.apps.values().map(|app| &app.plan);
-        let shards = plans.flat_map(|plan| plan.shards.iter().map(|s| (plan.key(s), s)));
-        let is_behind = |(key, shard): &(ShardKey, &ShardPlan)| {
-            let kept = self.control.apps.get(&key.app).and_then(|a| a.shard(*key));
-            kept.is_none_or(|kept| kept.incarnation < shard.incarnation)
-        };
-        shards.filter(is_behind).map(|(key, _)| key).collect()
-    }
-
     /// It has decided without decisions that are lost. If no process lives that has applied their plans, none is
-    /// left to say that the log lacks them, and shards may be in the same views again.
+    /// left to say that the log lacks them: shards may be in the same views again, and copies without what was
+    /// acknowledged after they were removed may count.
     pub(super) fn give_views_again(&mut self, cluster: &mut Cluster, agents: &Agents) {
-        if let Some((version, behind)) = self.lost.take()
-            && agents.newest_plan() <= version
+        if let Some(lost) = self.lost.take()
+            && agents.newest_plan() <= lost.version
         {
-            cluster.ledger.give_views_again(&behind);
+            cluster.ledger.give_views_again(&lost.behind);
+            for (shard, of) in lost.shrunk {
+                cluster.ledger.on_forfeited(shard, of, cluster.now);
+            }
         }
     }
 
