@@ -61,6 +61,8 @@ e3_model::deliberate_faults! {
     TimersLostOnFailover,
     /// An outbound request is made before its entry is committed.
     AskedBeforeCommit,
+    /// An outbound request is made once only.
+    AskedOnce,
     /// The entry that handles an answer does not remove the outbound request.
     AnswerHandledTwice,
     /// A publication is made before its entry is committed.

@@ -76,7 +76,9 @@ impl Primary {
                 && self.outbounds.is_refused(id)
                 && !self.outbounds.is_inherited(pending.op());
             let is_late = now > outbound.deadline + OUTBOUND_GRACE;
-            let may_ask = !self.frozen && self.may_serve(turn.cx, turn.shard);
+            let may_ask = !self.frozen
+                && self.may_serve(turn.cx, turn.shard)
+                && !deliberate::is(Fault::AskedOnce);
             if may_ask && !is_futile && !is_late && ask_id(&place, pending, key) == id {
                 let ask = ask_of(id, pending, outbound);
                 self.outbounds.on_asked_again(id);

@@ -12,6 +12,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+/// A request with so much time is answered in time when everything works.
+const LONG_MS: u64 = 8_000;
+/// An application that admits no more may refuse a request again and again.
+const ADMITTED_FEW: u32 = 20;
+
 /// By shard: the state of its primary.
 pub(super) type States = BTreeMap<ShardKey, Rc<RefCell<State>>>;
 
@@ -63,7 +68,27 @@ impl Run<'_> {
             ));
         }
         let is_done = by_outcome[0] == 1;
+        let is_late = asking.sent >= self.whole_at;
+        if !is_done && expected == 1 && !can_fail && is_late && self.must_be_done(ask) {
+            return Some(format!(
+                "the outbound request of {effect:?} at {:?} of application {app} is not done, although everything works",
+                place.service
+            ));
+        }
         self.check_asked(states, asking, ask, is_done, witnessed)
+    }
+
+    /// Whether a request of this shape is always done when everything works: it has time, whoever is asked
+    /// exists, does not fail, and has room.
+    fn must_be_done(&self, ask: &AskShape) -> bool {
+        let on_way = self.scenario.asked_by(ask);
+        let never_refuses = |(app, service): &(usize, ServiceId)| {
+            let shape = &self.scenario.apps[*app];
+            let service = &shape.services[usize::from(service.0)];
+            shape.admitted_max > ADMITTED_FEW && !self.scenario.fails(*app, service)
+        };
+        let has_receiver = ask.to == AskTarget::Http || !on_way.is_empty();
+        ask.deadline_ms >= LONG_MS && has_receiver && on_way.iter().all(never_refuses)
     }
 
     /// Checks the effects at those who were asked.
