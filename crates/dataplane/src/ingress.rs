@@ -341,9 +341,9 @@ impl Ingress {
 
     /// Takes an answer to an attempt; gives whom to send it to, the latest attempt, and what to send. None
     /// if it is known already, or if it is the answer of a branch and the request is not durable yet: what
-    /// else follows from it could be lost, and nobody would retry. If its first service then gives it up, the
-    /// outcome is unknown. DropReason if this node never sent such an attempt; what has an idempotency key
-    /// other nodes may have sent too.
+    /// else follows from it could be lost, and nobody would retry. If a service before the branches then gives
+    /// it up, the outcome is unknown; what has an idempotency key may be repeated if it expired. DropReason if
+    /// this node never sent such an attempt; what has an idempotency key other nodes may have sent too.
     pub(crate) fn on_reply(
         &mut self,
         key: (AppId, RequestId),
@@ -359,10 +359,12 @@ impl Ingress {
         let is_given_up = session.is_held && !is_branch && reply.outcome != Outcome::Done;
         if is_given_up {
             session.is_held = false;
-            reply.outcome = Outcome::Unknown;
+            if !session.keyed || reply.outcome != Outcome::Expired {
+                reply.outcome = Outcome::Unknown;
+            }
         }
-        // A retry of an expired request may have been handled after all.
-        let better = session.is_expired() && reply.outcome != Outcome::Expired;
+        // A retry of an expired request may have been handled after all. A branch says nothing of that.
+        let better = session.is_expired() && !is_branch && reply.outcome != Outcome::Expired;
         if session.reply.is_some() && !better && !is_given_up {
             return Ok(None);
         }

@@ -65,9 +65,9 @@ pub(crate) struct Primary {
     idle_at: Timestamp,
     /// When the latest handler run left its core, or leaves it.
     done_at: Timestamp,
-    /// It handles no messages: it hands over to a successor, or a backup is taken.
+    /// It handles no messages: a backup is taken, or what follows.
     pub(crate) frozen: bool,
-    /// It hands over to a successor, so it answers no calls either.
+    /// Another primary or other shards take over, or it has no state yet. It answers no calls either.
     pub(crate) hands_over: bool,
     /// Its part of a backup that is being taken of the application.
     pub(crate) export: Option<Export>,

@@ -138,7 +138,7 @@ pub(crate) struct Publications {
     pub(crate) partials: Partials,
     /// The one that was begun last.
     begun: Option<OutboundPlace>,
-    /// Entries of predecessors, of which any may have removed some.
+    /// Entries up to this one are of predecessors; any may have removed some.
     inherited: u64,
     /// The entry that removed some last, and their keys.
     removal: Option<(u64, BTreeSet<Vec<u8>>)>,

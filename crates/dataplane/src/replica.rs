@@ -222,8 +222,8 @@ impl Replica {
         // A new copy has promised nothing to the predecessor, and the successor of a primary that
         // stopped does not wait. So neither is confirmed while the predecessor may serve.
         let has_taken_over = cx.now >= primary.serve_at;
+        let knows_all = !primary.streams.has_unheard();
         for node in plan.joining.iter().copied() {
-            let knows_all = !primary.streams.has_unheard();
             if has_taken_over && knows_all && primary.streams.is_synced(node) {
                 events.push(NodeEvent::Synced {
                     key: *key,
@@ -232,8 +232,8 @@ impl Replica {
                 });
             }
         }
-        // A copy that leaves may be the only one with everything: it has until then to say so.
-        if !plan.leaving.is_empty() && (has_taken_over || !primary.streams.has_unheard()) {
+        // A copy that leaves may be the only one with everything. It has until the primary could serve to say so.
+        if !plan.leaving.is_empty() && (has_taken_over || knows_all) {
             events.push(NodeEvent::Installed {
                 key: *key,
                 view: plan.view,
@@ -247,6 +247,7 @@ impl Replica {
         }
         let is_quiet = !plan.quiet || log.outbox.is_empty();
         if has_taken_over
+            && knows_all
             && plan.frozen
             && primary.frozen
             && is_quiet

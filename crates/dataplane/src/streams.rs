@@ -111,6 +111,7 @@ impl Streams {
             self.unheard.extend(&plan.backups);
         }
         self.unheard.retain(|node| plan.backups.contains(node));
+        let may_have_all = is_new && (turn.shard.log.op > 0 || was_on_disk);
         for node in wanted {
             let epoch = self.first_epoch(node, turn.shard.view);
             let required = plan.backups.contains(&node);
@@ -118,7 +119,6 @@ impl Streams {
             // One that the controller may count on is not given up for a plan that does not name it.
             let is_named = turn.cx.peers.contains_key(&node);
             let is_same = |b: &Backup| b.link == link || (b.was_synced && !is_named);
-            let had_all = is_new && (turn.shard.log.op > 0 || was_on_disk);
             let may_have_more = self.unheard.contains(&node);
             match self.backups.get_mut(&node) {
                 Some(backup) if is_same(backup) => {
@@ -134,7 +134,7 @@ impl Streams {
                         self.restart(turn, commit, node, next);
                     }
                 }
-                _ if required && (had_all || may_have_more) => {
+                _ if required && (may_have_all || may_have_more) => {
                     self.resume(turn, commit, link, node, epoch);
                 }
                 // A node that restarted has nothing of what its process before had in memory.

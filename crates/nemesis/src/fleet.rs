@@ -41,6 +41,7 @@ struct Tally {
     forfeited: u64,
     resharded: u64,
     restored_logs: u64,
+    beyond: u64,
     orchestrated: u64,
     publishing: u64,
     published: u64,
@@ -195,8 +196,12 @@ impl Tally {
         self.done += summary.done;
         self.simulated_s += summary.simulated.as_secs();
         let least = |least: Option<u64>, n: u64| Some(least.map_or(n, |m| m.min(n)));
-        self.requests_min = least(self.requests_min, summary.requests);
-        self.simulated_s_min = least(self.simulated_s_min, summary.simulated.as_secs());
+        if summary.is_beyond {
+            self.beyond += 1;
+        } else {
+            self.requests_min = least(self.requests_min, summary.requests);
+            self.simulated_s_min = least(self.simulated_s_min, summary.simulated.as_secs());
+        }
         self.forfeited += summary.forfeited as u64;
         self.resharded += summary.resharded;
         self.restored_logs += summary.restored_logs;
@@ -249,8 +254,8 @@ fn report(
         tally.recovery_ms_max.1,
     );
     println!(
-        "{} shards lost their last copy to the script; {} services changed their number of shards; {} logs of the controller lacked decisions and were restored; {} moves of the orchestrator",
-        tally.forfeited, tally.resharded, tally.restored_logs, tally.orchestrated
+        "{} shards lost their last copy to the script; {} services changed their number of shards; {} logs of the controller lacked decisions and were restored, and {} runs ended where hidden nodes knew of them; {} moves of the orchestrator",
+        tally.forfeited, tally.resharded, tally.restored_logs, tally.beyond, tally.orchestrated
     );
     println!(
         "{} publications in {} seeds; subscribers handled {} copies",

@@ -34,8 +34,8 @@ pub struct Ledger {
 
 /// How far the clock of a node that serves may be off.
 const CLOCK_OFF_MAX: Nanos = Nanos::from_millis(800);
-/// How long the network delays the copy of a message.
-const COPY_DELAY_MAX: Nanos = Nanos::from_millis(400);
+/// The longest delay of a datagram in any scenario, and some time in which a node takes it.
+const COPY_DELAY_MAX: Nanos = Nanos::from_millis(250);
 /// How many violations are kept.
 const VIOLATIONS_MAX: usize = 8;
 
@@ -165,6 +165,8 @@ pub struct Reach {
     drawn: BTreeSet<Vec<u8>>,
     /// By place: whether a handler on the way to it can fail every attempt.
     pub can_fail: Vec<bool>,
+    /// The same of the way from the place before it.
+    pub can_fail_after: Vec<bool>,
 }
 
 impl Reach {
@@ -184,13 +186,23 @@ impl Reach {
         let stateful = |p: &&Place| shape.services[usize::from(p.service.0)].stateful;
         let places: Vec<Place> = all.iter().filter(stateful).cloned().collect();
         let drawn = all.iter().filter(|p| any_on_way(p, &draws));
+        let can_fail_after = |place: &Place| {
+            let len = place_before(&places, place).map_or(0, |before| before.path.len());
+            any_on_way(place, &|p| p.path.len() > len && fails(p))
+        };
         Reach {
             app: running.id,
             can_fail: places.iter().map(|p| any_on_way(p, &fails)).collect(),
+            can_fail_after: places.iter().map(can_fail_after).collect(),
             drawn: drawn.map(|p| p.path.clone()).collect(),
             places,
             shards: running.app.spec.services.iter().map(|s| s.shards).collect(),
         }
+    }
+
+    /// The last place on the way to another that has state.
+    pub fn before(&self, place: &Place) -> Option<&Place> {
+        place_before(&self.places, place)
     }
 
     /// How many shards the service of a shard has.
@@ -218,4 +230,10 @@ impl Reach {
         };
         shards.into_iter().map(shard).collect()
     }
+}
+
+fn place_before<'a>(places: &'a [Place], place: &Place) -> Option<&'a Place> {
+    let on_way = places.iter().filter(|p| p.path.len() < place.path.len());
+    let on_way = on_way.filter(|p| place.path.starts_with(&p.path));
+    on_way.max_by_key(|p| p.path.len())
 }

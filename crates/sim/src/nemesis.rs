@@ -109,6 +109,8 @@ pub struct Summary {
     pub forfeited: usize,
     /// Services whose number of shards changed.
     pub resharded: u64,
+    /// It ended early, since the controller had decided without decisions that only hidden processes knew.
+    pub is_beyond: bool,
     /// Logs that lacked decisions, and were restored from a copy.
     pub restored_logs: u64,
     /// Moves that the orchestrator decided on.
@@ -257,10 +259,8 @@ impl<'a> Run<'a> {
         }
         self.heal();
         self.wait(BACKLOG);
-        let recovered_by = self.healed_at + self.recovery();
-        while self.cluster.now < recovered_by && !self.controller.can_decide(self.cluster.now) {
-            self.step();
-        }
+        let recovered_by = self.healed_at + self.recovery() + self.scenario.refused_time();
+        self.wait_for_decisions();
         self.replace_failing();
         self.let_settle(recovered_by);
         self.whole_at = self.cluster.now;
@@ -299,7 +299,7 @@ impl<'a> Run<'a> {
             self.check_copies();
         }
         self.check_damage();
-        if !self.is_sound() {
+        if !self.is_sound() && !self.controller.is_beyond {
             return Err(Failure(self.cluster.ledger.violations));
         }
         Ok(self.summary(recovered_after))
@@ -341,8 +341,9 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Whether the run goes on.
     fn is_sound(&self) -> bool {
-        self.cluster.ledger.violations.is_empty()
+        self.cluster.ledger.violations.is_empty() && !self.controller.is_beyond
     }
 
     /// Nodes join, applications start, clients begin.
@@ -469,6 +470,7 @@ impl<'a> Run<'a> {
             resharded: (self.controller.control.apps.values())
                 .map(|app| app.plan.resharded.len() as u64)
                 .sum(),
+            is_beyond: self.controller.is_beyond,
             restored_logs: self.controller.restored_logs,
             orchestrated: self.controller.orchestrated,
             published: self.published.published,

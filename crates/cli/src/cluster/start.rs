@@ -387,6 +387,7 @@ mod tests {
             topology: "1x-type1".into(),
             nodes: Vec::new(),
             ready: true,
+            not_started: Vec::new(),
             no_restart: false,
         };
         state.write_cluster(&cluster).unwrap();

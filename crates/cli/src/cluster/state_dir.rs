@@ -53,8 +53,11 @@ pub struct RunningCluster {
     pub topology: String,
     /// Names of the nodes.
     pub nodes: Vec<String>,
-    /// All nodes have been up.
+    /// All nodes have been up, but for those that did not start.
     pub ready: bool,
+    /// Why nodes did not start. They are started again.
+    #[serde(default)]
+    pub not_started: Vec<String>,
     /// Processes that exit are not restarted.
     #[serde(default)]
     pub no_restart: bool,

@@ -22,6 +22,7 @@ use clap::Args;
 use e3_model::api::NodeView;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -64,7 +65,8 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Locks the state directory and starts all processes; returns when every node is up.
+    /// Locks the state directory and starts all processes; returns when every node is up. In a cluster that
+    /// has run before, a node that does not start keeps nobody from using the others.
     pub fn start(state: &StateDir, port: u16, no_restart: bool) -> Result<Supervisor, Failure> {
         let system =
             |what: &str, e: std::io::Error| Failure::new(Exit::Unexpected, format!("{what}: {e}"));
@@ -98,6 +100,7 @@ impl Supervisor {
             topology: topology.name.clone(),
             nodes,
             ready: false,
+            not_started: Vec::new(),
             no_restart,
         };
         let mut supervisor = Supervisor {
@@ -198,13 +201,13 @@ impl Supervisor {
         ];
         self.spawn(CONTROLLER, self.arguments("controller-run", &more))?;
         while TcpStream::connect(("127.0.0.1", self.cluster.port)).is_err() {
-            self.wait_at_start(deadline, CONNECT_INTERVAL)?;
+            self.wait_at_start(deadline, CONNECT_INTERVAL, false)?;
         }
         // The controller may still report the nodes of an earlier run, whose processes are gone.
         let before = loop {
             match self.client.nodes() {
                 Ok(all) => break all,
-                Err(_) => self.wait_at_start(deadline, POLL_INTERVAL)?,
+                Err(_) => self.wait_at_start(deadline, POLL_INTERVAL, false)?,
             }
         };
         // Its log says which nodes there are, however the cluster began.
@@ -212,25 +215,61 @@ impl Supervisor {
         for node in &before {
             self.start_node(&node.name)?;
         }
-        let new = |n: &NodeView| {
+        let is_new = |n: &NodeView| {
             let old = before.iter().find(|b| b.name == n.name);
             n.up && old.is_none_or(|b| n.incarnation > b.incarnation)
         };
-        while !self.client.nodes().is_ok_and(|all| all.iter().all(new)) {
-            self.wait_at_start(deadline, POLL_INTERVAL / 2)?;
+        let has_run = before.iter().any(|n| n.incarnation > 0);
+        let mut failed = BTreeMap::new();
+        loop {
+            let is_over = |n: &NodeView| is_new(n) || failed.contains_key(&n.name);
+            match self.client.nodes() {
+                Ok(all) if all.iter().all(is_over) => {
+                    failed.retain(|name, _| !all.iter().any(|n| n.name == *name && is_new(n)));
+                    break;
+                }
+                _ => {}
+            }
+            if has_run {
+                failed.extend(self.not_started());
+                self.restart_exited();
+            }
+            self.wait_at_start(deadline, POLL_INTERVAL / 2, has_run)?;
         }
+        self.cluster.not_started = failed.into_values().collect();
         self.cluster.ready = true;
         self.state.write_cluster(&self.cluster)
     }
 
-    /// Waits for a moment; fails if a process has exited, a signal has arrived or the deadline is over.
-    fn wait_at_start(&mut self, deadline: Instant, pause: Duration) -> Result<(), Failure> {
+    /// The nodes whose processes have exited, and why.
+    fn not_started(&mut self) -> Vec<(String, String)> {
+        let mut failed = Vec::new();
+        for process in self.processes.iter_mut().filter(|p| p.name != CONTROLLER) {
+            if let Some(child) = &mut process.child
+                && let Ok(Some(status)) = child.try_wait()
+            {
+                let failure = process.start_failure(&self.state, status);
+                failed.push((process.name.clone(), failure.message));
+            }
+        }
+        failed
+    }
+
+    /// Waits for a moment; fails if a process has exited that may not, a signal has arrived or the deadline is
+    /// over.
+    fn wait_at_start(
+        &mut self,
+        deadline: Instant,
+        pause: Duration,
+        nodes_may_exit: bool,
+    ) -> Result<(), Failure> {
         let event = self.events.recv_timeout(pause);
         if let Ok(Event::Signal(SIGTERM | SIGINT | SIGHUP)) = event {
             return Err(Failure::new(Exit::Unexpected, "interrupted while starting"));
         }
         self.lock.check()?;
-        for process in &mut self.processes {
+        let may_exit = |p: &Managed| nodes_may_exit && p.name != CONTROLLER;
+        for process in self.processes.iter_mut().filter(|p| !may_exit(p)) {
             let Some(child) = &mut process.child else {
                 continue;
             };
@@ -427,6 +466,7 @@ mod tests {
             topology: "1x-type1".into(),
             nodes: Vec::new(),
             ready: true,
+            not_started: Vec::new(),
             no_restart: false,
         };
         let (events_in, events) = channel();

@@ -58,12 +58,14 @@ pub fn run(args: &Up, settings: &Settings) -> Result<(), Failure> {
     if args.detach {
         let cluster = start.in_background(args.no_restart, Lifetime::UntilStopped)?;
         output::print(&format!("{}\n", greeting(&cluster, begin)))?;
+        report_not_started(&cluster);
         report_lost_state(Client::of(&state, &cluster));
         return Ok(());
     }
     let supervisor = start.in_foreground(args.no_restart)?;
     let cluster = supervisor.cluster();
     output::say(&format!("{}; Ctrl-C stops it", greeting(cluster, begin)));
+    report_not_started(cluster);
     report_lost_state(Client::of(&state, cluster));
     let mut status = StatusLine::new();
     supervisor.run(|client| status.update(client))
@@ -74,6 +76,13 @@ fn parse_durability(text: &str) -> Result<Durability, String> {
         "disk" => Ok(Durability::Disk),
         "memory" => Ok(Durability::Memory),
         _ => Err("must be disk or memory".into()),
+    }
+}
+
+/// Says which nodes did not start, and why.
+fn report_not_started(cluster: &RunningCluster) {
+    for why in &cluster.not_started {
+        output::say(&format!("{why}; it is started again"));
     }
 }
 

@@ -249,6 +249,28 @@ fn what_a_branch_answered_is_unknown_when_the_request_is_given_up() {
 }
 
 #[test]
+fn what_has_a_key_and_expired_before_its_branches_may_be_repeated() {
+    let (done, expired) = (reply(Outcome::Done), reply(Outcome::Expired));
+    for is_first in [true, false] {
+        let mut ingress = Ingress::default();
+        assert_eq!(keyed(&mut ingress, 1, at(2)), Admission::Forward);
+        ingress.on_forwarded(id(1));
+        let both = [(true, &done), (false, &expired)];
+        for (is_branch, reply) in if is_first {
+            [both[0], both[1]]
+        } else {
+            [both[1], both[0]]
+        } {
+            let told = ingress.on_reply(id(1), 0, is_branch, reply).unwrap();
+            let outcome = told.map(|(.., reply)| reply.outcome);
+            assert_eq!(outcome, (!is_branch).then_some(Outcome::Expired));
+        }
+        assert_eq!(ingress.on_durable(at(1), id(1)), None);
+        assert_eq!(keyed(&mut ingress, 1, at(9)), Admission::Forward);
+    }
+}
+
+#[test]
 fn the_answer_of_a_branch_waits_for_the_copy_that_is_on_its_way() {
     let mut ingress = Ingress::default();
     keyed(&mut ingress, 1, at(2));

@@ -125,7 +125,7 @@ impl Primary {
     }
 
     /// Whether a call waits that may be handled now. Also while a backup is taken: handlers elsewhere wait
-    /// for it, and must end before their shards stand still.
+    /// for it, and must end before their shards stand still. What has expired is not removed meanwhile.
     fn can_run_call(&self, cx: &Context<'_>, shard: &Shard) -> bool {
         self.calls.is_waiting()
             && !self.hands_over

@@ -41,7 +41,7 @@ impl Primary {
     pub(crate) fn pump_export(&mut self, turn: &mut Turn<'_>) {
         // One that stands still for a move may go on before the others stop.
         let order = turn.cx.app.plan.backup;
-        let is_told = self.frozen && order.is_some_and(|order| order.is_freezing);
+        let is_told = order.is_some_and(|order| order.is_freezing);
         let stands_still = is_told && self.writes_nothing(&turn.shard.log);
         if let Some(export) = &mut self.export {
             export.pump(turn, stands_still);

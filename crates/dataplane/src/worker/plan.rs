@@ -281,7 +281,8 @@ impl Worker {
             let (now, generation) = (self.world.now, self.generation);
             let effects = &mut self.effects;
             let replica = &mut hosted.replica;
-            // Nothing of a restored copy is durable before its first checkpoint.
+            // Nothing of a restored copy is durable before its first checkpoint. Other copies of which nothing
+            // is durable get another one too, which does no harm.
             let disk = replica.shard.disk.as_ref();
             let has_only_checkpoint = disk.is_some_and(|d| d.op == 0 && d.has_checkpoint());
             replica.promote(now, shard, serve_at, generation, effects);

@@ -245,10 +245,17 @@ impl Agents {
         agents.filter(|a| a.incarnation.is_some()).count()
     }
 
-    /// Version of the newest plan that a process which lives has applied.
-    pub(super) fn newest_plan(&self) -> u64 {
-        let versions = self.agents.values().map(|a| a.plan_version);
-        versions.max().unwrap_or(0)
+    /// The nodes whose processes have applied a later plan.
+    pub(super) fn with_plan_after(&self, version: u64) -> Vec<u32> {
+        let agents = self.agents.iter();
+        let later = agents.filter(|(_, a)| a.plan_version > version);
+        later.map(|(node, _)| *node).collect()
+    }
+
+    /// Whether a process cannot tell the controller anything now.
+    pub(super) fn is_hidden(&self, cluster: &Cluster, node: u32) -> bool {
+        let is_cut = cluster.cuts.is_cut(Party::Node(node), Party::Controller);
+        is_cut || self.agents.get(&node).is_some_and(|a| a.is_paused)
     }
 
     /// Sets the wall clock of a node off by this much, for processes that start from now on.

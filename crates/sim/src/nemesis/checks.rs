@@ -9,7 +9,7 @@ use e3_collections::State;
 use e3_dataplane::limits::EXPIRY_LAG_MAX;
 use e3_dataplane::{Beside, Kept};
 use e3_model::plan::ShardPlan;
-use e3_model::{Nanos, ShardKey, Timestamp};
+use e3_model::{Nanos, NodeId, ShardKey, Timestamp};
 use e3_wire::entry::Outcome;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +18,9 @@ use std::rc::Rc;
 /// A request whose client waits at least this long after healing, beside the time that handlers take,
 /// must have an outcome.
 const ANSWERED_AFTER: Nanos = Nanos::from_secs(15);
+/// How long after healing the controller decides again: nodes are silent for 3 s, one shows that decisions are
+/// missing, and after half a second of the operator's the same begins again.
+const DECIDES_AFTER: Nanos = Nanos::from_secs(8);
 /// A request may expire so long before its deadline: what nodes tolerate of each other's clocks, and
 /// what the clocks of clients and nodes are off.
 const EARLY_MAX: Nanos = Nanos::from_millis(800);
@@ -58,6 +61,19 @@ impl Run<'_> {
             }
         }
         None
+    }
+
+    /// Waits until the controller decides, and checks that it does so in time.
+    pub(super) fn wait_for_decisions(&mut self) {
+        let by = self.healed_at + DECIDES_AFTER;
+        while self.is_sound() && !self.controller.can_decide(self.cluster.now) {
+            if self.cluster.now > by {
+                let after_s = DECIDES_AFTER.as_secs();
+                let what = format!("the controller decides nothing {after_s} s after healing");
+                return self.violation(what);
+            }
+            self.step();
+        }
     }
 
     /// Checks that everything recovered in time.
@@ -304,9 +320,36 @@ impl Run<'_> {
                 }
             }
         }
+        wrong.extend(self.leftovers());
         for what in wrong {
             self.violation(what);
         }
+    }
+
+    /// What nodes have of shards that they have no part in.
+    fn leftovers(&self) -> Vec<String> {
+        let control = &self.controller.control;
+        let has_part = |node: NodeId, key: ShardKey| {
+            let app = control.apps.get(&key.app);
+            let shard = app.and_then(|app| app.shard(key));
+            shard.is_some_and(|s| {
+                let mut all = s.backups.iter().chain(&s.joining).chain(&s.leaving);
+                s.primary == node || all.any(|n| *n == node)
+            })
+        };
+        let mut left = Vec::new();
+        for node in self.nodes() {
+            let instances = self.cluster.worker(node).map(|w| w.report().instances);
+            for instance in instances.into_iter().flatten() {
+                if !has_part(NodeId(node), instance.key) {
+                    left.push(format!(
+                        "node {node} has a copy of {}, in which it has no part",
+                        instance.key
+                    ));
+                }
+            }
+        }
+        left
     }
 }
 

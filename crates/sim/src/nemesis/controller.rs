@@ -82,6 +82,11 @@ pub(super) struct ControllerProcess {
     copy: Option<(SimDisk, Control)>,
     /// What was decided and is lost, if it has decided since.
     lost: Option<Lost>,
+    /// It has decided without decisions that are lost, as nobody told it of them.
+    goes_on: bool,
+    /// The same, although processes live that know of them: they are hidden from it. What follows is beyond
+    /// what is promised. docs/design/009.
+    pub(super) is_beyond: bool,
     /// How often that copy was restored.
     pub(super) restored_logs: u64,
     /// Since when it has known that the log lacks plans that nodes have applied.
@@ -129,6 +134,8 @@ impl ControllerProcess {
             rots: false,
             copy: None,
             lost: None,
+            goes_on: false,
+            is_beyond: false,
             restored_logs: 0,
             older_since: None,
             busy_until: Timestamp::ZERO,
@@ -214,7 +221,7 @@ impl ControllerProcess {
             return None;
         }
         let can_fail = self.tears_next_write || self.disk().is_full;
-        let before = can_fail.then(|| self.control.clone());
+        let before = (can_fail || self.copy.is_some()).then(|| self.control.clone());
         let command = &self.control.at(now, command);
         let placed = Placed::of(&self.control);
         let (format, version) = (self.control.format, self.control.version);
@@ -228,7 +235,10 @@ impl ControllerProcess {
         let logged = Control::logged(format, command.clone(), choices);
         let bytes = serde_json::to_vec(&logged).expect("commands have text keys only");
         let stored = self.store.append(&bytes);
-        if let Some(before) = before {
+        if let Some((before, (_, all))) = before.as_ref().zip(self.copy.take()) {
+            self.lost = Some(Lost::new(version, before, &all));
+        }
+        if let Some(before) = before.filter(|_| can_fail) {
             let after = std::mem::replace(&mut self.control, before);
             if stored.is_err() {
                 return None;
@@ -238,9 +248,6 @@ impl ControllerProcess {
                 return None;
             }
             self.control = after;
-        }
-        if let Some((_, all)) = self.copy.take() {
-            self.lost = Some(Lost::new(version, &self.control, &all));
         }
         self.store.sync().expect("the simulated disk never says no");
         if self.store.log_len() > LOG_LEN_MAX {
@@ -264,7 +271,9 @@ impl ControllerProcess {
         if !self.is_up || self.pauses > 0 {
             return;
         }
-        self.take_ended(cluster);
+        if now >= self.busy_until {
+            self.take_ended(cluster);
+        }
         while now >= self.busy_until
             && let Some(entry) = self.mail.first_entry()
             && entry.key().0 <= now

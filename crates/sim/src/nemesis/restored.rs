@@ -31,7 +31,7 @@ impl Run<'_> {
         if self.copies().is_empty() {
             return;
         }
-        self.let_settle(self.cluster.now + self.recovery());
+        self.let_settle(self.cluster.now + self.recovery() + self.scenario.refused_time());
         self.check_settled();
         self.wait_for_timers();
         self.let_ticks_pass();
@@ -128,14 +128,13 @@ impl Run<'_> {
                 .find(|p| path.starts_with(&reach.places[*p].path));
             let before = parent.map_or(0, |p| counts[p].0);
             let is_certain = is_done(taken.froze_at) && place.is_main;
-            let follows = before == 1 && lasts && !reach.can_fail[at];
+            let follows = before == 1 && lasts && !reach.can_fail_after[at];
             let shape = &self.scenario.apps[taken.app].services[usize::from(place.service.0)];
             let timers = if shape.timer_ms > 0 { count } else { 0 };
-            let may_repeat = || {
-                let effect = [tag.as_slice(), path].concat();
-                self.cluster.ledger.may_repeat(&effect)
-            };
-            if count > 1 && !may_repeat() {
+            let effect = [tag.as_slice(), path].concat();
+            let may_repeat = count > 1 && self.cluster.ledger.may_repeat(&effect);
+            let may_miss = may_repeat || self.scenario.fails(taken.app, shape);
+            if count > 1 && !may_repeat {
                 return Some(format!("has {count} effects at {path:?}"));
             }
             if count == 1 && request.sent > taken.cut_at {
@@ -153,7 +152,7 @@ impl Run<'_> {
                     "has an effect at {path:?}, and none at the place before"
                 ));
             }
-            if fired > timers || (fired < timers && !self.scenario.fails(taken.app, shape)) {
+            if fired > timers || (fired < timers && !may_miss) {
                 return Some(format!("has a timer at {path:?} that fired {fired} times"));
             }
         }

@@ -1,6 +1,6 @@
 //! Topics of a scenario: which service publishes, and who is subscribed.
 
-use super::{Act, Fault, Scenario};
+use super::{Act, AppShape, Fault, Scenario};
 use e3_dataplane::limits::OUTBOUND_RETRY_AFTER_MAX;
 use e3_model::Nanos;
 use e3_random::Random;
@@ -176,18 +176,26 @@ impl Scenario {
         requests * places.count() as u64 / topic.every + 1
     }
 
-    /// How long publications take, were all of the same key, or all sent again at the same times.
+    /// How long publications take, were all of the same key.
     pub(crate) fn publishing_time(&self) -> Nanos {
-        let of_topic = |topic: &TopicShape| {
-            let steps = self.publications(topic) * (1 + self.services_on_disk(topic));
-            let refused = topic.subscribers.iter().map(|s| {
-                let admitted_max = self.apps[s.app].admitted_max.into();
-                OUTBOUND_RETRY_AFTER_MAX * self.publications(topic).div_ceil(admitted_max)
-            });
-            refused.fold(PUBLICATION_TIME * steps, |a, b| a + b)
+        let of_topic =
+            |topic: &TopicShape| self.publications(topic) * (1 + self.services_on_disk(topic));
+        PUBLICATION_TIME * self.topics.iter().map(of_topic).sum::<u64>()
+    }
+
+    /// How long they take, were all sent again at the same times, and all refused for which their subscribers
+    /// have no room.
+    pub(crate) fn refused_time(&self) -> Nanos {
+        let of_app = |(at, app): (usize, &AppShape)| {
+            let copies = |topic: &TopicShape| {
+                let subscribers = topic.subscribers.iter().filter(|s| s.app == at);
+                self.publications(topic) * subscribers.count() as u64
+            };
+            let copies: u64 = self.topics.iter().map(copies).sum();
+            OUTBOUND_RETRY_AFTER_MAX * copies.div_ceil(app.admitted_max.into())
         };
-        let all = self.topics.iter().map(of_topic);
-        all.fold(Nanos::ZERO, |a, b| a + b)
+        let all = self.apps.iter().enumerate().map(of_app);
+        all.max().unwrap_or(Nanos::ZERO)
     }
 
     /// Without the application at this index.

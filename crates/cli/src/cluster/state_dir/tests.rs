@@ -44,6 +44,7 @@ fn a_stale_record_is_no_cluster() {
         topology: "t".into(),
         nodes: vec!["n".into()],
         ready: true,
+        not_started: Vec::new(),
         no_restart: false,
     };
     state.write_cluster(&cluster).unwrap();

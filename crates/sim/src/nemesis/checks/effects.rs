@@ -132,6 +132,10 @@ impl Run<'_> {
             }
             let wrong = self.check_order(&asked, reach, is_certain, &counts);
             account.wrong.extend(wrong);
+            if !client.is_keyed() && request.deadline > account.recovered_by {
+                let lost = self.check_followed(&asked, reach, &counts);
+                account.wrong.extend(lost);
+            }
         }
     }
 
@@ -228,6 +232,34 @@ impl Run<'_> {
             }
         }
         wrong
+    }
+
+    /// Checks that what had time enough also took effect where its effects were sent on to, whatever its answer.
+    fn check_followed(
+        &self,
+        asked: &Asked<'_>,
+        reach: &Reach,
+        counts: &BTreeMap<&[u8], i64>,
+    ) -> Vec<String> {
+        // What a replay sends on has the time that the replay has.
+        if self.has_replayed() {
+            return Vec::new();
+        }
+        let places = reach.places.iter().zip(&reach.can_fail_after);
+        let is_lost = |(place, can_fail): &(&Place, &bool)| {
+            let before = reach.before(place);
+            before.is_some_and(|before| counts[before.path.as_slice()] == 1)
+                && counts[place.path.as_slice()] == 0
+                && !**can_fail
+                && !self.may_be_lost(reach, place, asked.request)
+        };
+        let lost = places.filter(is_lost).map(|(place, _)| {
+            format!(
+                "client {}: request {}, {:?}, has no effect at {:?}, and one before",
+                asked.client.id, asked.number, asked.outcome, place.path
+            )
+        });
+        lost.collect()
     }
 
     /// The effects of a request at a shard; checks that its timer fired for each.

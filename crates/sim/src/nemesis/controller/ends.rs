@@ -38,6 +38,7 @@ impl ControllerProcess {
     /// Supervisors report what is due.
     pub(super) fn take_ended(&mut self, cluster: &mut Cluster) {
         let now = cluster.now;
+        self.ended.retain(|ended| now <= ended.until);
         let (due, later) = std::mem::take(&mut self.ended)
             .into_iter()
             .partition(|ended| ended.next <= now);
@@ -45,12 +46,11 @@ impl ControllerProcess {
         for ended in due {
             let (me, it) = (Party::Node(ended.node), Party::Controller);
             let is_cut = cluster.cuts.is_cut(me, it) || cluster.cuts.is_cut(it, me);
-            if is_cut || !self.hears() || !self.on_exited(now, ended) {
+            if is_cut || !self.on_exited(now, ended) {
                 let next = now + Nanos(cluster.random.below(REPORT_NS));
                 self.ended.push(Ended { next, ..ended });
             }
         }
-        self.ended.retain(|ended| now <= ended.until);
     }
 
     /// Whether the report is answered: the end is decided, or the process is no member's.

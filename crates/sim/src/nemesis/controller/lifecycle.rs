@@ -12,7 +12,7 @@ use e3_random::Random;
 use e3_store::{Recovered, Store};
 use std::collections::BTreeSet;
 
-/// Decisions that are lost, of which it knows nothing.
+/// Decisions that its log has lost.
 pub(super) struct Lost {
     /// The version of the plan without them.
     version: u64,
@@ -40,11 +40,15 @@ impl Lost {
             kept.is_none_or(|kept| kept.incarnation < shard.incarnation)
         };
         let is_shrunk = |(plan, shard): &(&AppPlan, &ShardPlan)| {
-            let copies = |s: &ShardPlan| -> BTreeSet<NodeId> {
+            let complete = |s: &ShardPlan| -> BTreeSet<NodeId> {
                 std::iter::once(s.primary).chain(s.staying()).collect()
             };
+            let may_take_over = |s: &ShardPlan| -> BTreeSet<NodeId> {
+                let others = s.backups.iter().chain(&s.leaving).copied();
+                std::iter::once(s.primary).chain(others).collect()
+            };
             let kept = of_kept(plan, shard);
-            kept.is_some_and(|kept| !copies(&kept).is_subset(&copies(shard)))
+            kept.is_some_and(|kept| !may_take_over(&kept).is_subset(&complete(shard)))
         };
         let key = |(plan, shard): (&AppPlan, &ShardPlan)| plan.key(shard);
         let shrunk = shards().filter(is_shrunk);
@@ -153,6 +157,11 @@ impl ControllerProcess {
         random: &mut Random,
     ) {
         let Some((disk, control)) = self.copy.take() else {
+            // What a disk shows that comes back later.
+            if self.goes_on {
+                self.is_beyond = true;
+                return;
+            }
             let what = "the controller takes its log for older than it is";
             return cluster.ledger.violation(what.into());
         };
@@ -167,13 +176,18 @@ impl ControllerProcess {
     /// left to say that the log lacks them: shards may be in the same views again, and copies without what was
     /// acknowledged after they were removed may count.
     pub(super) fn give_views_again(&mut self, cluster: &mut Cluster, agents: &Agents) {
-        if let Some(lost) = self.lost.take()
-            && agents.newest_plan() <= lost.version
-        {
-            cluster.ledger.give_views_again(&lost.behind);
-            for (shard, of) in lost.shrunk {
-                cluster.ledger.on_forfeited(shard, of, cluster.now);
-            }
+        let Some(lost) = self.lost.take() else {
+            return;
+        };
+        let mut informed = agents.with_plan_after(lost.version).into_iter();
+        if informed.len() > 0 {
+            self.is_beyond = informed.all(|node| agents.is_hidden(cluster, node));
+            return;
+        }
+        self.goes_on = true;
+        cluster.ledger.give_views_again(&lost.behind);
+        for (shard, of) in lost.shrunk {
+            cluster.ledger.on_forfeited(shard, of, cluster.now);
         }
     }
 
