@@ -21,6 +21,8 @@ const ANSWERED_AFTER: Nanos = Nanos::from_secs(15);
 /// How long after healing the controller decides again: nodes are silent for 3 s, one shows that decisions are
 /// missing, and after half a second of the operator's the same begins again.
 const DECIDES_AFTER: Nanos = Nanos::from_secs(8);
+/// How long after a decision all nodes that it concerns have its plan.
+const PLANS_KNOWN_AFTER: Nanos = Nanos::from_secs(2);
 /// A request may expire so long before its deadline: what nodes tolerate of each other's clocks, and
 /// what the clocks of clients and nodes are off.
 const EARLY_MAX: Nanos = Nanos::from_millis(800);
@@ -288,8 +290,12 @@ impl Run<'_> {
         app.services.get(usize::from(key.service.0))
     }
 
-    /// Checks that all copies of a shard are equal.
+    /// Checks that all copies of a shard are equal, and that there are no others.
     pub(super) fn check_copies(&mut self) {
+        let by = self.cluster.now + PLANS_KNOWN_AFTER;
+        while self.cluster.now < by && !self.leftovers().is_empty() {
+            self.step();
+        }
         let mut wrong = Vec::new();
         for app in self.controller.control.apps.values() {
             for shard in &app.plan.shards {
