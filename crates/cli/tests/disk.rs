@@ -3,6 +3,8 @@
 use crate::common::running::kill;
 use crate::common::{E3, Ended, ended};
 use serde_json::Value;
+use std::ffi::OsString;
+use std::path::PathBuf;
 
 const NODES: [&str; 6] = [
     "s1-host", "s1-nic0", "s2-host", "s2-nic0", "s3-host", "s3-nic0",
@@ -40,6 +42,19 @@ fn proved(ended: &Ended) -> Value {
     let report: Value = serde_json::from_str(&ended.out).unwrap();
     assert_eq!(report["verdict"], "proved", "{report}");
     report
+}
+
+/// Flips a bit in a node's journal; gives its directory, the name of the file, and what is in it now.
+fn damage_journal(e3: &E3, node: &str) -> (PathBuf, OsString, Vec<u8>) {
+    let dir = e3.dir.path().join("state/nodes").join(node);
+    let dir = dir.join("journal");
+    let files = std::fs::read_dir(&dir).unwrap().map(|f| f.unwrap().path());
+    let files = files.filter(|f| f.extension().is_some());
+    let first = files.min().unwrap();
+    let mut bytes = std::fs::read(&first).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&first, &bytes).unwrap();
+    (dir, first.file_name().unwrap().into(), bytes)
 }
 
 /// 600 requests.
@@ -105,6 +120,34 @@ fn what_is_on_disk_survives_a_stop() {
     );
 }
 
+/// The documented way out leads through a cluster that runs.
+#[test]
+fn a_cluster_starts_without_the_node_whose_last_copy_is_damaged() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    e3.up();
+    deploy_on_disk(&e3);
+    e3.good(&["scale", "kvs/kvs", "--replicas", "1", "--wait"]);
+    load_for_3_s(&e3);
+    let node = crate::common::running::primary(&e3, "kvs/kvs/0");
+    e3.good(&["down"]);
+    damage_journal(&e3, &node);
+    let up = e3.run(&["up", "--detach", "--port", "0"]);
+    assert_eq!(up.code, 0, "{up:?}");
+    let why = format!("{node} did not start");
+    assert!(
+        up.err.contains(&why) && up.err.contains("e3 forget"),
+        "{up:?}"
+    );
+    e3.good(&["forget", "kvs", "--yes"]);
+    e3.until("it is ready again, and the node up", |e3| {
+        let nodes = e3.json(&["get", "nodes"]);
+        let nodes = nodes.as_array().unwrap();
+        is_ready(e3) && nodes.iter().all(|n| n["up"] == true)
+    });
+}
+
 #[test]
 fn a_damaged_journal_is_named_and_moved_away_and_other_nodes_have_the_state() {
     let Some(e3) = E3::with_services() else {
@@ -115,18 +158,7 @@ fn a_damaged_journal_is_named_and_moved_away_and_other_nodes_have_the_state() {
     load_for_3_s(&e3);
     let node = crate::common::running::primary(&e3, "kvs/kvs/0");
     e3.good(&["down"]);
-    let dir = e3
-        .dir
-        .path()
-        .join("state/nodes")
-        .join(&node)
-        .join("journal");
-    let files = std::fs::read_dir(&dir).unwrap().map(|f| f.unwrap().path());
-    let mut files: Vec<_> = files.filter(|f| f.extension().is_some()).collect();
-    files.sort();
-    let mut bytes = std::fs::read(&files[0]).unwrap();
-    bytes[100] ^= 1;
-    std::fs::write(&files[0], &bytes).unwrap();
+    let (dir, file, bytes) = damage_journal(&e3, &node);
     e3.run(&["up", "--detach", "--port", "0"]);
     let logs = e3.dir.path().join("state/logs").join(format!("{node}.log"));
     e3.until("the node says what is wrong", |_| {
@@ -134,7 +166,7 @@ fn a_damaged_journal_is_named_and_moved_away_and_other_nodes_have_the_state() {
         log.contains("is damaged") && log.contains(".journal")
     });
     let kept = dir.with_file_name("journal.damaged-1");
-    let kept = kept.join(files[0].file_name().unwrap());
+    let kept = kept.join(file);
     e3.until("it is moved away", |_| kept.exists());
     assert_eq!(std::fs::read(&kept).unwrap(), bytes);
     e3.until("it is ready again", is_ready);

@@ -69,7 +69,11 @@ impl AuditLog {
         let mut line = serde_json::to_vec(&record).expect("records have text keys only");
         line.push(b'\n');
         if self.len > 0 && self.len + line.len() as u64 > self.len_max {
-            fs::rename(newer(&self.dir), older(&self.dir))?;
+            // It may be renamed already, if the new one could not be opened then.
+            match fs::rename(newer(&self.dir), older(&self.dir)) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                renamed => renamed?,
+            }
             (self.file, self.len) = open_file(&newer(&self.dir))?;
             File::open(&self.dir)?.sync_all()?;
         }

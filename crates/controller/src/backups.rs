@@ -71,7 +71,7 @@ pub(crate) async fn end(
 /// A node sends bytes of a shard's state.
 pub(crate) async fn take(
     State(s): State<Shared>,
-    Path((_, number, file)): Path<(u16, u64, String)>,
+    Path((_, number, file)): Path<(u32, u64, String)>,
     Query(Offset { offset }): Query<Offset>,
     bytes: Bytes,
 ) -> Result<Json<ChunkResponse>, Refusal> {
@@ -139,7 +139,7 @@ pub(crate) async fn upload(
 /// A node fetches the state with which a shard begins.
 pub(crate) async fn restored(
     State(s): State<Shared>,
-    Path((_, number, file)): Path<(u16, u64, String)>,
+    Path((_, number, file)): Path<(u32, u64, String)>,
     Query(Offset { offset }): Query<Offset>,
 ) -> Result<Vec<u8>, Refusal> {
     let core = s.core();
@@ -438,8 +438,11 @@ impl Core {
             .map(|r| r.number)
             .collect();
         let is_idle = |n: &u64| !needed.contains(n) && !self.uploads.contains_key(n);
+        // A log that lacks decisions may lack the one that needs them.
+        let knows_all = self.has_heard_nodes() && !self.is_broken();
         let idle: Vec<u64> = self.restores.numbers().filter(is_idle).collect();
         idle.into_iter()
+            .filter(|_| knows_all)
             .for_each(|number| self.restores.remove(number));
     }
 
@@ -460,6 +463,12 @@ impl Core {
             let service = services.get(usize::from(part.service.0));
             let service = service.map_or("?", |service| &service.name);
             let error = format!("the state of {name}/{service}/{shard} is not all here");
+            return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error));
+        }
+        let cut_at_max_ms = Nanos(u64::MAX).as_millis();
+        if q.cut_at_unix_ms > cut_at_max_ms {
+            let at_ms = q.cut_at_unix_ms;
+            let error = format!("cutAtUnixMs is {at_ms}, must be at most {cut_at_max_ms}");
             return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error));
         }
         let cut_at = Timestamp::ZERO + Nanos::from_millis(q.cut_at_unix_ms);

@@ -106,11 +106,8 @@ impl Core {
             Some(control) => control,
             None => found(&mut store, config)?,
         };
-        let is_restored = |number| {
-            let mut apps = control.apps.values();
-            apps.any(|a| a.plan.restored.as_ref().is_some_and(|r| r.number == number))
-        };
-        let restores = Parts::open(config.dir.join("restores"), is_restored)?;
+        // The log may lack the decision that needs them. What nobody needs goes when that is known.
+        let restores = Parts::open(config.dir.join("restores"), |_| true)?;
         let membership = Membership::sharded(
             clock.now(),
             config.heartbeat_timeout,
@@ -199,6 +196,8 @@ impl Core {
         }
         let mut next = self.control.fork();
         next.set_waiting_requests(self.hearing.orchestrator.waiting());
+        // If this panics, the log may hold commands that the state lacks.
+        self.broken = Some("a decision failed while it was stored; restart the controller".into());
         let mut done = Vec::new();
         for command in commands {
             let taken = self.take(&mut next, command);
@@ -208,6 +207,7 @@ impl Core {
                 break;
             }
         }
+        self.broken = None;
         if next.version != self.control.version {
             if let Err(e) = self.store.sync() {
                 self.broken = Some(format!("{e}; restart the controller"));

@@ -4,7 +4,8 @@
 use crate::config::NodeError;
 use crate::essential;
 use crate::limits::{
-    ANSWER_LEN_MAX, API_TIMEOUT, BLOB_LEN_MAX, IDLE_MAX, OUTBOX_WAIT, PLAN_APPS_MAX, RETRY_INTERVAL,
+    ANSWER_LEN_MAX, API_TIMEOUT, BLOB_LEN_MAX, HELLO_LATE_MAX, HELLO_PROMPT, IDLE_MAX, OUTBOX_WAIT,
+    PLAN_APPS_MAX, RETRY_INTERVAL,
 };
 use crate::resolver::AddressResolver;
 use crate::supplies::Supplies;
@@ -273,7 +274,8 @@ pub(crate) struct Joined {
     pub(crate) answered: Timestamp,
 }
 
-/// Joins the cluster; waits for the controller as long as it takes.
+/// Joins the cluster; waits for the controller as long as it takes. A controller that has just started may
+/// answer late, and the time of its answer says little of this node's clock then: it is asked once more.
 pub(crate) fn join(
     api: &Api,
     hello: &NodeHello,
@@ -281,11 +283,16 @@ pub(crate) fn join(
     stop: &AtomicBool,
 ) -> Result<Option<Joined>, NodeError> {
     let mut logged = false;
+    let mut late = 0;
     while !stop.load(Ordering::Relaxed) {
         let asked = clock.now();
         match api.post("/v1/nodes/hello", hello) {
             Ok(Answer::Ok(welcome)) => {
                 let answered = clock.now();
+                if answered.since(asked) > HELLO_PROMPT && late < HELLO_LATE_MAX {
+                    late += 1;
+                    continue;
+                }
                 return Ok(Some(Joined {
                     welcome,
                     asked,
@@ -375,6 +382,7 @@ pub(crate) fn deliver_reports(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use e3_model::{Nanos, NodeKind};
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
@@ -408,6 +416,35 @@ mod tests {
         let error = api.blob(&digest).unwrap_err();
         assert!(error.contains(&e3_engine::sha256(b"modulf")), "{error}");
         assert_eq!(&*api.blob(&digest).unwrap(), b"module");
+    }
+
+    #[test]
+    fn the_time_of_an_answer_that_came_late_is_not_used() {
+        let welcome = |at| {
+            let welcome = serde_json::json!({
+                "cluster": 1, "node": 1, "incarnation": 1, "now": Timestamp(at),
+                "kind": NodeKind::Host, "emulated": false, "link_latency": Nanos::ZERO,
+            });
+            serde_json::from_value::<NodeWelcome>(welcome.clone()).unwrap();
+            answer("200 OK", &welcome.to_string())
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            for (at, wait_ms) in [(1, 300), (2, 0), (2, 0), (2, 0)] {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream
+                    .set_read_timeout(Some(Duration::from_millis(20)))
+                    .unwrap();
+                while stream.read(&mut [0; 4096]).is_ok_and(|len| len > 0) {}
+                thread::sleep(Duration::from_millis(wait_ms));
+                stream.write_all(welcome(at).as_bytes()).unwrap();
+            }
+        });
+        let api = Api::new(&url, Token::new([7; 32]));
+        let (clock, stop) = (Clock::new(), AtomicBool::new(false));
+        let joined = join(&api, &NodeHello::default(), &clock, &stop);
+        assert_eq!(joined.unwrap().unwrap().welcome.now, Timestamp(2));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use e3_model::Formats;
 use e3_model::plan::{JournalCounts, OnDisk};
 use e3_net::Doorbell;
 use e3_store::{Journal, SegmentFiles, StoreError};
+use rustix::io::Errno;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -78,9 +79,20 @@ pub(crate) fn read(dir: &Path, formats: Formats) -> Result<Found, NodeError> {
             wrong = recovery.take(number, &record).err();
         }
     });
-    let journal = match journal {
+    let damage = match &journal {
         Err(StoreError::Corrupt { file, offset, what }) => {
-            let damaged = format!("{}: byte {offset}: {what}", file.display());
+            Some(format!("{}: byte {offset}: {what}", file.display()))
+        }
+        // So a disk says that it has lost something.
+        Err(StoreError::System { file, source })
+            if source.raw_os_error() == Some(Errno::IO.raw_os_error()) =>
+        {
+            Some(format!("{}: {source}", file.display()))
+        }
+        _ => None,
+    };
+    let journal = match (damage, journal) {
+        (Some(damaged), _) => {
             tracing::error!("the journal is damaged: {damaged}");
             return Ok(Found {
                 journal: None,
@@ -89,7 +101,7 @@ pub(crate) fn read(dir: &Path, formats: Formats) -> Result<Found, NodeError> {
                 damaged: Some(damaged),
             });
         }
-        journal => journal?,
+        (None, journal) => journal?,
     };
     if let Some(source) = wrong {
         let dir = dir.to_path_buf();

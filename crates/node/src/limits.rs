@@ -29,6 +29,10 @@ pub const JOURNAL_LEN_MIN: u64 = 64 << 20;
 pub const DISK_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Between two tries while the controller is down.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// The controller's answer to a hello came at once if it took no longer.
+pub const HELLO_PROMPT: Nanos = Nanos::from_millis(100);
+/// How often a hello is repeated whose answer took longer.
+pub const HELLO_LATE_MAX: u32 = 3;
 /// Longest wait of the thread that delivers reports before it looks whether the node stops.
 pub const OUTBOX_WAIT: Duration = Duration::from_secs(1);
 /// Bytes of a module, an asset or a secret.

@@ -28,7 +28,8 @@ pub fn watch_nodes(
             let Ok(cluster) = client.cluster() else {
                 continue;
             };
-            if cluster.plan_version == version {
+            // An earlier version is that of a log that lacks decisions: the nodes that it lacks are not gone.
+            if cluster.plan_version <= version {
                 continue;
             }
             let Ok(nodes) = client.nodes() else { continue };
