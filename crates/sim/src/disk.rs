@@ -145,8 +145,10 @@ mod tests {
     #[test]
     fn what_an_operator_puts_back_outlives_the_next_power_cut() {
         let random = &mut Random::new(1);
-        let mut disk = SimDisk::default();
-        disk.lies = true;
+        let disk = SimDisk {
+            lies: true,
+            ..SimDisk::default()
+        };
         let (mut store, _) = Store::recover(disk).unwrap();
         store.append(b"first").unwrap();
         store.snapshot(b"state").unwrap();

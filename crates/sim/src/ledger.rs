@@ -1,7 +1,6 @@
 //! The reference model: what the requests must have done to the state of all services. It follows
 //! from the scenario alone and knows nothing of identities, logs or views.
 
-use crate::client::Request;
 use crate::effects::Effects;
 use crate::scenario::{Place, Scenario};
 use e3_model::plan::AppPlan;
@@ -52,12 +51,11 @@ impl Ledger {
         self.started.push(now);
     }
 
-    /// Whether a copy of a request that was refused may be admitted by a process that knows nothing of the
-    /// refusal. docs/design/002.
-    pub(crate) fn may_forget_refusal(&self, request: &Request) -> bool {
-        let until = request.done.unwrap_or(request.deadline) + COPY_DELAY_MAX;
+    /// Whether a copy of a request that was sent and refused at these times may be admitted by a process that
+    /// knows nothing of the refusal. docs/design/002.
+    pub(crate) fn may_forget_refusal(&self, sent: Timestamp, refused: Timestamp) -> bool {
         let mut started = self.started.iter();
-        started.any(|at| request.sent <= *at && *at <= until)
+        started.any(|at| sent <= *at && *at <= refused + COPY_DELAY_MAX)
     }
 
     /// Records that an effect took place a second time in one copy of the state.

@@ -4,10 +4,11 @@
 
 mod ends;
 mod lifecycle;
+mod lost;
 mod polls;
 
-use self::ends::Ended;
-use self::lifecycle::Lost;
+use self::ends::Ends;
+use self::lost::Lost;
 pub(super) use self::polls::Poll;
 use self::polls::Waiting;
 use super::agents::{Agents, Answer};
@@ -95,8 +96,7 @@ pub(super) struct ControllerProcess {
     busy_until: Timestamp,
     mail: BTreeMap<(Timestamp, u64), Mail>,
     next_mail: u64,
-    /// Ends of processes that are not decided yet.
-    ended: Vec<Ended>,
+    ended: Ends,
     polls: BTreeMap<u32, Waiting>,
     plans: Plans,
     next_look: Timestamp,
@@ -141,7 +141,7 @@ impl ControllerProcess {
             busy_until: Timestamp::ZERO,
             mail: BTreeMap::new(),
             next_mail: 0,
-            ended: Vec::new(),
+            ended: Ends::default(),
             polls: BTreeMap::new(),
             plans: Plans::default(),
             next_look: now,

@@ -179,7 +179,11 @@ impl Run<'_> {
         let is_refused = matches!(asked.outcome, Some(Outcome::Overloaded | Outcome::Rejected));
         let is_wrong = match count {
             0 => is_certain && !may_be_lost,
-            1 => is_refused && !self.cluster.ledger.may_forget_refusal(request),
+            1 => {
+                let refused = request.done.unwrap_or(request.deadline);
+                let ledger = &self.cluster.ledger;
+                is_refused && !ledger.may_forget_refusal(request.sent, refused)
+            }
             _ => !self.cluster.ledger.may_repeat(&effect),
         };
         if is_wrong {

@@ -1,67 +1,15 @@
 //! The controller's process ends, starts again from its log, and pauses.
 
 use super::ControllerProcess;
+use super::ends::Ended;
 use crate::cluster::Cluster;
 use crate::nemesis::agents::Agents;
 use crate::nemesis::probation::Versions;
 use e3_control::{Command, Control, Genesis, Membership, Orchestrator, Plans};
-use e3_model::plan::{AppPlan, ShardPlan};
 use e3_model::timing::HEARTBEAT_TIMEOUT;
-use e3_model::{NodeId, ShardKey};
+use e3_model::{NodeId, Timestamp};
 use e3_random::Random;
 use e3_store::{Recovered, Store};
-use std::collections::BTreeSet;
-
-/// Decisions that its log has lost.
-pub(super) struct Lost {
-    /// The version of the plan without them.
-    version: u64,
-    /// Shards that were in later incarnations by them.
-    behind: Vec<ShardKey>,
-    /// Shards of which they removed copies, and how many its service had.
-    shrunk: Vec<(ShardKey, u16)>,
-}
-
-impl Lost {
-    /// What a log that leads to the state `kept` lacks of all decisions.
-    pub(super) fn new(version: u64, kept: &Control, all: &Control) -> Lost {
-        let plans = all.apps.values().map(|app| &app.plan);
-        let shards = || {
-            plans
-                .clone()
-                .flat_map(|plan| plan.shards.iter().map(move |s| (plan, s)))
-        };
-        let of_kept = |plan: &AppPlan, shard: &ShardPlan| {
-            let kept = kept.apps.get(&plan.id)?;
-            kept.shard(plan.key(shard)).cloned()
-        };
-        let is_behind = |(plan, shard): &(&AppPlan, &ShardPlan)| {
-            let kept = of_kept(plan, shard);
-            kept.is_none_or(|kept| kept.incarnation < shard.incarnation)
-        };
-        let is_shrunk = |(plan, shard): &(&AppPlan, &ShardPlan)| {
-            let complete = |s: &ShardPlan| -> BTreeSet<NodeId> {
-                std::iter::once(s.primary).chain(s.staying()).collect()
-            };
-            let may_take_over = |s: &ShardPlan| -> BTreeSet<NodeId> {
-                let others = s.backups.iter().chain(&s.leaving).copied();
-                std::iter::once(s.primary).chain(others).collect()
-            };
-            let kept = of_kept(plan, shard);
-            kept.is_some_and(|kept| !may_take_over(&kept).is_subset(&complete(shard)))
-        };
-        let key = |(plan, shard): (&AppPlan, &ShardPlan)| plan.key(shard);
-        let shrunk = shards().filter(is_shrunk);
-        let count = |plan: &AppPlan, shard: &ShardPlan| plan.app.service(shard.service).shards;
-        Lost {
-            version,
-            behind: shards().filter(is_behind).map(key).collect(),
-            shrunk: shrunk
-                .map(|(plan, shard)| (plan.key(shard), count(plan, shard)))
-                .collect(),
-        }
-    }
-}
 
 impl ControllerProcess {
     /// Kills the process. Its files stay as they are.
@@ -107,6 +55,35 @@ impl ControllerProcess {
         self.busy_until = cluster.now;
         self.is_up = true;
         self.process += 1;
+    }
+
+    /// A process of a node has ended, and its supervisor runs.
+    pub(in crate::nemesis) fn on_ended(&mut self, cluster: &mut Cluster, node: u32, process: u64) {
+        self.ended.insert(cluster, node, process);
+    }
+
+    /// Supervisors report ends that are due.
+    pub(super) fn take_ended(&mut self, cluster: &mut Cluster) {
+        for ended in self.ended.take(cluster) {
+            if !self.on_exited(cluster.now, ended) {
+                self.ended.again(cluster, ended);
+            }
+        }
+    }
+
+    /// Whether the report is answered: the end is decided, or the process is no member's.
+    fn on_exited(&mut self, now: Timestamp, ended: Ended) -> bool {
+        let node = NodeId(ended.node);
+        let member = self.control.members.get(&node);
+        let Some(member) = member.filter(|m| m.process == ended.process) else {
+            return true;
+        };
+        let exit = Command::Exit {
+            node,
+            incarnation: member.incarnation,
+            at: now,
+        };
+        self.execute(now, &exit).is_some()
     }
 
     /// Whether its process runs.
