@@ -107,7 +107,7 @@ impl Core {
             None => found(&mut store, config)?,
         };
         // The log may lack the decision that needs them. What nobody needs goes when that is known.
-        let restores = Parts::open(config.dir.join("restores"), |_| true)?;
+        let restores = Parts::open(config.dir.join("restores"), true)?;
         let membership = Membership::sharded(
             clock.now(),
             config.heartbeat_timeout,
@@ -127,7 +127,7 @@ impl Core {
             blobs: Blobs::open(&config.dir)?,
             secret_key,
             secret_files: true,
-            backups: Parts::open(config.dir.join("backups"), |_| false)?,
+            backups: Parts::open(config.dir.join("backups"), false)?,
             taking: Vec::new(),
             restores,
             uploads: BTreeMap::new(),

@@ -31,8 +31,8 @@ pub(crate) struct Written {
 }
 
 impl Parts {
-    /// Opens the directory. What no number in `keep` needs is removed.
-    pub(crate) fn open(dir: PathBuf, keep: impl Fn(u64) -> bool) -> Result<Parts, StoreError> {
+    /// Opens the directory. What is not kept is removed, and so is what is no folder of a number.
+    pub(crate) fn open(dir: PathBuf, keeps: bool) -> Result<Parts, StoreError> {
         let mut numbers = BTreeSet::new();
         let mut read = || -> io::Result<()> {
             fs::create_dir_all(&dir)?;
@@ -40,7 +40,7 @@ impl Parts {
                 let entry = entry?;
                 let name = entry.file_name();
                 let number = name.to_str().and_then(|name| name.parse().ok());
-                match number.filter(|number| keep(*number)) {
+                match number.filter(|_| keeps) {
                     Some(number) => drop(numbers.insert(number)),
                     None => fs::remove_dir_all(entry.path())?,
                 }
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn only_a_part_that_is_not_there_is_missing() {
         let tmp = tempfile::tempdir().unwrap();
-        let mut parts = Parts::open(tmp.path().join("parts"), |_| true).unwrap();
+        let mut parts = Parts::open(tmp.path().join("parts"), true).unwrap();
         parts.create(7).unwrap();
         parts.append(7, "0-0", 0, b"state").unwrap();
         assert_eq!(parts.read(7, "0-0", 2, 2).unwrap().unwrap(), b"at");

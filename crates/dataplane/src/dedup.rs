@@ -148,6 +148,12 @@ pub(crate) fn remembered_until(deadline: Timestamp, is_keyed: bool) -> Timestamp
     deadline + if is_keyed { KEYED_GRACE } else { DEDUP_GRACE }
 }
 
+/// Whether a message that replays this dead letter was sent by a client for that. One that comes again with
+/// more time replays its own.
+pub(crate) fn is_replay(replays: Option<MessageId>, id: MessageId) -> bool {
+    replays.is_some_and(|letter| letter != id)
+}
+
 /// Whether a retry of an expired message may be handled now, in place of its dead letter: its
 /// request has an idempotency key and a later deadline, and nothing was done for the message before.
 pub(crate) fn revives(expired: &Entry, retry: &Message, now: Timestamp) -> bool {

@@ -2,6 +2,7 @@
 //! durable and again for each retry that asks for them.
 
 use crate::asked::Asked;
+use crate::dedup::is_replay;
 use crate::deliberate::{self, Fault};
 use crate::limits::{ACK_DELAY, DEADLINE_AHEAD_MAX};
 use crate::shard::{Context, Effect, Shard, Turn, Waiting};
@@ -109,7 +110,7 @@ fn fill(turn: &mut Turn<'_>, entry: &mut Entry, message: &Message, effects: Effe
     let begins = matches!(message.id.via, Via::Ingress | Via::Timer);
     let ends = begins && effects.outputs.is_empty();
     // A replay is over where the dead letter was, whoever answers the request itself.
-    let replays = entry.replays.is_some_and(|letter| letter != message.id);
+    let replays = is_replay(entry.replays, message.id);
     let given = effects.reply.map(|r| (r.status, r.payload));
     let reply = given.or_else(|| (ends || replays).then(|| (0, Vec::new())));
     let reply = reply.filter(|_| is_awaited(message));

@@ -57,6 +57,20 @@ fn request(c: &mut Cluster, node: u32, seq: u64) {
     c.request(node, seq, 0, &seq.to_le_bytes(), deadline);
 }
 
+/// A shard that has handled thirty requests. The disk of its primary has lost what it had confirmed after so
+/// many records.
+fn with_lost_writes(kept: u64) -> Cluster {
+    let mut c = cluster(2);
+    for seq in 1..=30 {
+        request(&mut c, 0, seq);
+    }
+    c.pass(200);
+    assert_eq!(c.outcomes(30), [Outcome::Done]);
+    let disk = c.disks.get_mut(&0).unwrap();
+    disk.records.retain(|number, _| *number <= kept);
+    c
+}
+
 /// Node 0 is killed and goes on as the primary.
 fn restart_primary(c: &mut Cluster) {
     c.restart(0);
@@ -157,15 +171,7 @@ fn copies_that_stop_together_go_on_together() {
 #[test]
 fn a_backup_gives_nothing_up_that_the_disk_of_its_primary_has_lost() {
     for kept in [1, 10] {
-        let mut c = cluster(2);
-        for seq in 1..=30 {
-            request(&mut c, 0, seq);
-        }
-        c.pass(200);
-        assert_eq!(c.outcomes(30), [Outcome::Done]);
-        // The disk had confirmed the rest too.
-        let disk = c.disks.get_mut(&0).unwrap();
-        disk.records.retain(|number, _| *number <= kept);
+        let mut c = with_lost_writes(kept);
         restart_primary(&mut c);
         request(&mut c, 0, 31);
         c.pass(300);
@@ -194,13 +200,7 @@ fn a_backup_gives_nothing_up_that_the_disk_of_its_primary_has_lost() {
 
 #[test]
 fn a_backup_that_restarts_after_its_primary_gives_nothing_up_either() {
-    let mut c = cluster(2);
-    for seq in 1..=30 {
-        request(&mut c, 0, seq);
-    }
-    c.pass(200);
-    let disk = c.disks.get_mut(&0).unwrap();
-    disk.records.retain(|number, _| *number <= 10);
+    let mut c = with_lost_writes(10);
     // Both have lost their power. The primary is back first, and sends to the backup's process of before.
     c.cut.extend([(0, 1), (1, 0)]);
     restart_primary(&mut c);
@@ -224,13 +224,7 @@ fn a_backup_that_restarts_after_its_primary_gives_nothing_up_either() {
 
 #[test]
 fn a_copy_that_leaves_has_until_its_primary_serves_to_say_that_it_has_more() {
-    let mut c = cluster(2);
-    for seq in 1..=30 {
-        request(&mut c, 0, seq);
-    }
-    c.pass(200);
-    let disk = c.disks.get_mut(&0).unwrap();
-    disk.records.retain(|number, _| *number <= 10);
+    let mut c = with_lost_writes(10);
     c.restart(0);
     c.promote(KEY, 0);
     c.shard(KEY).leaving.push(NodeId(1));

@@ -17,10 +17,9 @@ fn pair() -> Cluster {
     Cluster::new(PAIR, 4, |key| vec![key.service.0.into()])
 }
 
-/// The client sends its request at a node, and gets so many answers by then.
-#[track_caller]
-fn send(c: &mut Cluster, node: u32, answers: usize) {
-    let deadline = c.now + Nanos::from_secs(20);
+/// The client sends its request to a node.
+fn request(c: &mut Cluster, node: u32, deadline_ms: u64) {
+    let deadline = c.now + Nanos::from_millis(deadline_ms);
     let request = Request {
         id: RequestId {
             client: CLIENT,
@@ -30,6 +29,12 @@ fn send(c: &mut Cluster, node: u32, answers: usize) {
         ..c.request_of(SEQ, 0, b"k", deadline)
     };
     c.send_request(node, request);
+}
+
+/// The client sends its request at a node, and gets so many answers by then.
+#[track_caller]
+fn send(c: &mut Cluster, node: u32, answers: usize) {
+    request(c, node, 20_000);
     c.pass(50);
     assert_eq!(c.outcomes(SEQ), vec![Outcome::Done; answers]);
 }
@@ -132,39 +137,21 @@ spec:
     - {from: pass, to: answers}
 ";
 
-/// Each service is on the node of its number. What the third one answers is told when the fourth has its
-/// message, also if the second one handles a message that had expired.
+/// Service n runs on node n. The client gets the answer of `answers` only when `aside` has its message, even
+/// if `pass` handles a message that had expired.
 #[test]
 fn a_message_that_is_handled_late_brings_no_answer_forward() {
     let mut c = Cluster::new(FORK, 5, |key| vec![key.service.0.into()]);
-    let send = |c: &mut Cluster, node: u32, deadline_ms: u64| {
-        let deadline = c.now + Nanos::from_millis(deadline_ms);
-        let id = RequestId {
-            client: CLIENT,
-            seq: SEQ,
-        };
-        let request = c.request_of(SEQ, 0, b"k", deadline);
-        let request = Request {
-            id,
-            oldest_seq: 0,
-            ..request
-        };
-        c.send_request(node, request);
-    };
     c.cut.extend([(0, 1), (0, 3)]);
-    send(&mut c, 4, 300);
+    request(&mut c, 4, 300);
     c.pass(700);
     c.cut.remove(&(0, 1));
     c.pass(3_000);
     assert_eq!(c.outcomes(SEQ), [Outcome::Expired]);
-    send(&mut c, 1, 20_000);
+    request(&mut c, 1, 20_000);
     c.pass(500);
     assert_eq!(c.count(2, shard(2, 0), CLIENT, SEQ), 1);
-    assert_eq!(
-        c.outcomes(SEQ),
-        [Outcome::Expired],
-        "the fourth has nothing"
-    );
+    assert_eq!(c.outcomes(SEQ), [Outcome::Expired], "aside has nothing");
     c.cut.clear();
     c.pass(1_000);
     assert_eq!(c.outcomes(SEQ), [Outcome::Expired, Outcome::Done]);

@@ -79,20 +79,12 @@ pub(crate) fn read(dir: &Path, formats: Formats) -> Result<Found, NodeError> {
             wrong = recovery.take(number, &record).err();
         }
     });
-    let damage = match &journal {
-        Err(StoreError::Corrupt { file, offset, what }) => {
-            Some(format!("{}: byte {offset}: {what}", file.display()))
-        }
-        // So a disk says that it has lost something.
-        Err(StoreError::System { file, source })
-            if source.raw_os_error() == Some(Errno::IO.raw_os_error()) =>
-        {
-            Some(format!("{}: {source}", file.display()))
-        }
-        _ => None,
-    };
-    let journal = match (damage, journal) {
-        (Some(damaged), _) => {
+    let journal = match journal {
+        Ok(journal) => journal,
+        Err(e) => {
+            let Some(damaged) = damage(&e) else {
+                return Err(e.into());
+            };
             tracing::error!("the journal is damaged: {damaged}");
             return Ok(Found {
                 journal: None,
@@ -101,7 +93,6 @@ pub(crate) fn read(dir: &Path, formats: Formats) -> Result<Found, NodeError> {
                 damaged: Some(damaged),
             });
         }
-        (None, journal) => journal?,
     };
     if let Some(source) = wrong {
         let dir = dir.to_path_buf();
@@ -118,6 +109,22 @@ pub(crate) fn read(dir: &Path, formats: Formats) -> Result<Found, NodeError> {
         on_disk,
         damaged: None,
     })
+}
+
+/// What is wrong in which file, if the journal is damaged.
+fn damage(e: &StoreError) -> Option<String> {
+    match e {
+        StoreError::Corrupt { file, offset, what } => {
+            Some(format!("{}: byte {offset}: {what}", file.display()))
+        }
+        // So a disk says that it has lost something.
+        StoreError::System { file, source }
+            if source.raw_os_error() == Some(Errno::IO.raw_os_error()) =>
+        {
+            Some(format!("{}: {source}", file.display()))
+        }
+        _ => None,
+    }
 }
 
 impl Found {

@@ -184,23 +184,23 @@ impl Reach {
         let stateful = |p: &&Place| shape.services[usize::from(p.service.0)].stateful;
         let places: Vec<Place> = all.iter().filter(stateful).cloned().collect();
         let drawn = all.iter().filter(|p| any_on_way(p, &draws));
-        let can_fail_after = |place: &Place| {
-            let len = place_before(&places, place).map_or(0, |before| before.path.len());
-            any_on_way(place, &|p| p.path.len() > len && fails(p))
+        let can_fail_after = |at: usize| {
+            let len = place_before(&places, at).map_or(0, |before| places[before].path.len());
+            any_on_way(&places[at], &|p| p.path.len() > len && fails(p))
         };
         Reach {
             app: running.id,
             can_fail: places.iter().map(|p| any_on_way(p, &fails)).collect(),
-            can_fail_after: places.iter().map(can_fail_after).collect(),
+            can_fail_after: (0..places.len()).map(can_fail_after).collect(),
             drawn: drawn.map(|p| p.path.clone()).collect(),
             places,
             shards: running.app.spec.services.iter().map(|s| s.shards).collect(),
         }
     }
 
-    /// The last place on the way to another that has state.
-    pub fn before(&self, place: &Place) -> Option<&Place> {
-        place_before(&self.places, place)
+    /// The index of the last place on the way to the place at an index.
+    pub fn before(&self, at: usize) -> Option<usize> {
+        place_before(&self.places, at)
     }
 
     /// How many shards the service of a shard has.
@@ -230,8 +230,7 @@ impl Reach {
     }
 }
 
-fn place_before<'a>(places: &'a [Place], place: &Place) -> Option<&'a Place> {
-    let on_way = places.iter().filter(|p| p.path.len() < place.path.len());
-    let on_way = on_way.filter(|p| place.path.starts_with(&p.path));
-    on_way.max_by_key(|p| p.path.len())
+fn place_before(places: &[Place], at: usize) -> Option<usize> {
+    let mut earlier = (0..at).rev();
+    earlier.find(|before| places[at].path.starts_with(&places[*before].path))
 }

@@ -55,7 +55,7 @@ pub struct RunningCluster {
     pub nodes: Vec<String>,
     /// All nodes have been up, but for those that did not start.
     pub ready: bool,
-    /// Why nodes did not start. They are started again.
+    /// Why nodes did not start.
     #[serde(default)]
     pub not_started: Vec<String>,
     /// Processes that exit are not restarted.

@@ -231,7 +231,8 @@ impl Supervisor {
                 _ => {}
             }
             if has_run {
-                failed.extend(self.not_started());
+                let exited = self.exited().into_iter();
+                failed.extend(exited.map(|(name, failure)| (name, failure.message)));
                 self.restart_exited();
             }
             self.wait_at_start(deadline, POLL_INTERVAL / 2, has_run)?;
@@ -241,18 +242,18 @@ impl Supervisor {
         self.state.write_cluster(&self.cluster)
     }
 
-    /// The nodes whose processes have exited, and why.
-    fn not_started(&mut self) -> Vec<(String, String)> {
-        let mut failed = Vec::new();
-        for process in self.processes.iter_mut().filter(|p| p.name != CONTROLLER) {
+    /// The processes that have exited, and why.
+    fn exited(&mut self) -> Vec<(String, Failure)> {
+        let mut exited = Vec::new();
+        for process in &mut self.processes {
             if let Some(child) = &mut process.child
                 && let Ok(Some(status)) = child.try_wait()
             {
                 let failure = process.start_failure(&self.state, status);
-                failed.push((process.name.clone(), failure.message));
+                exited.push((process.name.clone(), failure));
             }
         }
-        failed
+        exited
     }
 
     /// Waits for a moment; fails if a process has exited that may not, a signal has arrived or the deadline is
@@ -268,14 +269,10 @@ impl Supervisor {
             return Err(Failure::new(Exit::Unexpected, "interrupted while starting"));
         }
         self.lock.check()?;
-        let may_exit = |p: &Managed| nodes_may_exit && p.name != CONTROLLER;
-        for process in self.processes.iter_mut().filter(|p| !may_exit(p)) {
-            let Some(child) = &mut process.child else {
-                continue;
-            };
-            if let Ok(Some(status)) = child.try_wait() {
-                return Err(process.start_failure(&self.state, status));
-            }
+        let may_exit = |name: &str| nodes_may_exit && name != CONTROLLER;
+        let mut exited = self.exited().into_iter();
+        if let Some((_, failure)) = exited.find(|(name, _)| !may_exit(name)) {
+            return Err(failure);
         }
         if Instant::now() < deadline {
             return Ok(());

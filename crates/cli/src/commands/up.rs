@@ -81,8 +81,13 @@ fn parse_durability(text: &str) -> Result<Durability, String> {
 
 /// Says which nodes did not start, and why.
 fn report_not_started(cluster: &RunningCluster) {
+    let then = if cluster.no_restart {
+        "it is not started again (--no-restart)"
+    } else {
+        "it is started again"
+    };
     for why in &cluster.not_started {
-        output::say(&format!("{why}; it is started again"));
+        output::say(&format!("{why}; {then}"));
     }
 }
 

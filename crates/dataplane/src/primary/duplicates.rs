@@ -2,7 +2,7 @@
 
 use super::{InFlight, Primary};
 use crate::asked::Asked;
-use crate::dedup::{Lookup, revives};
+use crate::dedup::{Lookup, is_replay, revives};
 use crate::deliberate::{self, Fault};
 use crate::emit::{emit_retry, handler_now};
 use crate::limits::{ACK_DELAY, DEADLINE_AHEAD_MAX, REPEAT_NOTED_AFTER};
@@ -150,12 +150,6 @@ impl Primary {
             pending.retries.push(asked);
         }
     }
-}
-
-/// Whether a message that replays this dead letter was sent by a client for that. One that comes again with
-/// more time replays its own.
-pub(super) fn is_replay(replays: Option<MessageId>, id: MessageId) -> bool {
-    replays.is_some_and(|letter| letter != id)
 }
 
 /// Whether there is a dead letter of a message that may be replayed.

@@ -1,8 +1,8 @@
 //! Releases what is committed: outputs and replies leave when all backups have their entry.
 
 use super::Primary;
-use super::duplicates::is_replay;
 use crate::asked::Asked;
+use crate::dedup::is_replay;
 use crate::emit::{ack_delay, emit, emit_retry};
 use crate::shard::{Context, Effect, Shard, Turn};
 
@@ -75,8 +75,7 @@ impl Primary {
             turn.complete(first.deliveries, delay);
             let id = first.entry.id;
             if is_replay(first.entry.replays, id) && !stateful {
-                let request = id.request;
-                turn.effects.push(Effect::ReplayDurable(request));
+                turn.effects.push(Effect::ReplayDurable(id.request));
             }
         }
         if turn.shard.log.released > before {

@@ -337,11 +337,8 @@ impl Run<'_> {
         let control = &self.controller.control;
         let has_part = |node: NodeId, key: ShardKey| {
             let app = control.apps.get(&key.app);
-            let shard = app.and_then(|app| app.shard(key));
-            shard.is_some_and(|s| {
-                let mut all = s.backups.iter().chain(&s.joining).chain(&s.leaving);
-                s.primary == node || all.any(|n| *n == node)
-            })
+            app.and_then(|app| app.shard(key))
+                .is_some_and(|s| s.keeps(node))
         };
         let mut left = Vec::new();
         for node in self.nodes() {

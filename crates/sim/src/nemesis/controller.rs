@@ -235,9 +235,8 @@ impl ControllerProcess {
         let logged = Control::logged(format, command.clone(), choices);
         let bytes = serde_json::to_vec(&logged).expect("commands have text keys only");
         let stored = self.store.append(&bytes);
-        if let Some((before, (_, all))) = before.as_ref().zip(self.copy.take()) {
-            self.lost = Some(Lost::new(version, before, &all));
-        }
+        let lost = before.as_ref().zip(self.copy.as_ref());
+        let lost = lost.map(|(before, (_, all))| Lost::new(version, before, all));
         if let Some(before) = before.filter(|_| can_fail) {
             let after = std::mem::replace(&mut self.control, before);
             if stored.is_err() {
@@ -248,6 +247,9 @@ impl ControllerProcess {
                 return None;
             }
             self.control = after;
+        }
+        if lost.is_some() {
+            (self.copy, self.lost) = (None, lost);
         }
         self.store.sync().expect("the simulated disk never says no");
         if self.store.log_len() > LOG_LEN_MAX {

@@ -83,11 +83,9 @@ impl Run<'_> {
             })
         });
         // Shards that are merged say nothing of what is missing. docs/design/010.
-        let is_merging = control.apps.values().any(|app| {
-            let shards = app.plan.shards.iter();
-            shards.into_iter().any(|s| s.frozen && s.quiet)
-        });
-        has_others && !is_merging && !known::may_hide_losses(self.scenario, node, now_ms)
+        let mut plans = control.apps.values().map(|app| &app.plan);
+        let may_merge = plans.any(|plan| plan.shards.iter().any(|s| s.frozen && s.quiet));
+        has_others && !may_merge && !known::may_hide_losses(self.scenario, node, now_ms)
     }
 
     /// Checks that no process takes what a power cut left for damage: the copies on the disk would be lost.

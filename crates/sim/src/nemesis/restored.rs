@@ -123,9 +123,7 @@ impl Run<'_> {
             let path = &place.path;
             let is_lost = self.may_be_lost(reach, place, request)
                 || self.may_be_lost(&copy.origin, place, request);
-            let parent = (0..at)
-                .rev()
-                .find(|p| path.starts_with(&reach.places[*p].path));
+            let parent = reach.before(at);
             let before = parent.map_or(0, |p| counts[p].0);
             let is_certain = is_done(taken.froze_at) && place.is_main;
             let follows = before == 1 && lasts && !reach.can_fail_after[at];

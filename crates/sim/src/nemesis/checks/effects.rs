@@ -249,15 +249,15 @@ impl Run<'_> {
         if self.has_replayed() {
             return Vec::new();
         }
-        let places = reach.places.iter().zip(&reach.can_fail_after);
-        let is_lost = |(place, can_fail): &(&Place, &bool)| {
-            let before = reach.before(place);
-            before.is_some_and(|before| counts[before.path.as_slice()] == 1)
-                && counts[place.path.as_slice()] == 0
-                && !**can_fail
+        let count = |at: usize| counts[reach.places[at].path.as_slice()];
+        let is_lost = |(at, place): &(usize, &Place)| {
+            reach.before(*at).is_some_and(|before| count(before) == 1)
+                && count(*at) == 0
+                && !reach.can_fail_after[*at]
                 && !self.may_be_lost(reach, place, asked.request)
         };
-        let lost = places.filter(is_lost).map(|(place, _)| {
+        let places = reach.places.iter().enumerate();
+        let lost = places.filter(is_lost).map(|(_, place)| {
             format!(
                 "client {}: request {}, {:?}, has no effect at {:?}, and one before",
                 asked.client.id, asked.number, asked.outcome, place.path
