@@ -4,6 +4,7 @@
 //! for each second of processor time, but rare shapes must occur too.
 
 mod branches;
+mod disks;
 mod racks;
 mod script;
 
@@ -17,10 +18,6 @@ use script::script;
 
 /// Requests of a scenario.
 const REQUESTS: u64 = 2_000;
-/// Most faults of the disks of nodes.
-const DISK_FAULTS_MAX: u64 = 4;
-/// How long all disks are slow before everything loses its power, at most.
-const SLOW_DISKS_MS: u64 = 1_000;
 /// Longest time to live.
 const TTL_MS_MAX: u64 = 2_000;
 /// The length of the phase with faults. With start, healing and probes a run has at least 30 s.
@@ -74,7 +71,7 @@ pub fn draw(seed: u64) -> Scenario {
     backups(&mut scenario);
     upgrades(&mut scenario);
     bad_versions(&mut scenario);
-    disk_faults(&mut scenario);
+    disks::draw(&mut scenario);
     starvation(&mut scenario);
     replays(&mut scenario);
     racks::draw(&mut scenario);
@@ -246,53 +243,6 @@ fn asks(scenario: &mut Scenario) {
             });
         }
     }
-}
-
-/// Adds faults of the nodes' disks where services have their state there. Drawn apart, as times to live
-/// are.
-fn disk_faults(scenario: &mut Scenario) {
-    let random = &mut Random::new(scenario.seed ^ 0x0e3_d15c);
-    let mut services = scenario.apps.iter().flat_map(|app| &app.services);
-    if !services.any(|s| s.on_disk) || random.one_in(3) {
-        return;
-    }
-    for _ in 0..=random.below(DISK_FAULTS_MAX) {
-        let node = random.below(u64::from(scenario.nodes())) as u32;
-        let fault = match random.below(4) {
-            0 => Fault::NodeDiskFull(node),
-            1 => Fault::NodeTornWrite(node),
-            2 => Fault::NodeBitRot(node),
-            _ => Fault::NodeLostWrites(node),
-        };
-        let at_ms = random.below(FAULTS_MS - 1_000);
-        let span_ms = *random.pick(&[50, 240, 400, 1_000, 3_000]);
-        scenario.script.push(Act {
-            at_ms,
-            for_ms: span_ms.min(FAULTS_MS - at_ms),
-            fault,
-        });
-    }
-    if random.one_in(4) {
-        blackout_with_slow_disks(random, scenario);
-    }
-}
-
-/// Everything loses its power while all disks have much to write.
-fn blackout_with_slow_disks(random: &mut Random, scenario: &mut Scenario) {
-    let at_ms = random.below(FAULTS_MS - 2 * SLOW_DISKS_MS);
-    let write_ms = *random.pick(&[20, 300]);
-    for node in 0..scenario.nodes() {
-        scenario.script.push(Act {
-            at_ms,
-            for_ms: SLOW_DISKS_MS,
-            fault: Fault::NodeDiskSlow(node, write_ms),
-        });
-    }
-    scenario.script.push(Act {
-        at_ms: at_ms + random.below(SLOW_DISKS_MS),
-        for_ms: 50,
-        fault: Fault::Blackout(3_000),
-    });
 }
 
 /// Draws one to six servers, mostly three, some with SmartNICs.
