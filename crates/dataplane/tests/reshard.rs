@@ -1,6 +1,6 @@
 //! The number of shards of a service changes while it serves: nothing is lost, nothing is done twice.
 
-use crate::common::{APP, Cluster, count_and_forward};
+use crate::common::{APP, Cluster, count_and_forward, shard};
 use e3_model::plan::{NodeEvent, Role, ShardPlan};
 use e3_model::reshard::{Resharded, Split};
 use e3_model::{Nanos, NodeId, ServiceId, ShardId, ShardKey, Slot};
@@ -392,6 +392,45 @@ fn a_backup_takes_over_a_shard_that_was_made_of_others() {
     assert_eq!(wrong.collect::<Vec<_>>(), []);
 }
 
+/// A backup that has joined hears nothing of that, nor of the change, before it is to take over.
+#[test]
+fn a_copy_that_joined_unawares_takes_over_a_shard_that_was_made_of_it() {
+    for durability in ["memory", "disk"] {
+        let mut c = Cluster::new(&manifest(durability), 3, |key| match key.service {
+            SERVICE => vec![1],
+            _ => vec![0, 1],
+        });
+        for seq in 1..=40 {
+            request(&mut c, seq);
+        }
+        c.pass(200);
+        let of_service = |s: &&mut ShardPlan| s.service == SERVICE;
+        for shard in c.plan.shards.iter_mut().filter(of_service) {
+            shard.view += 1;
+            shard.joining = vec![NodeId(0)];
+        }
+        c.publish();
+        c.pass(200);
+        for shard in c.plan.shards.iter_mut().filter(of_service) {
+            shard.view += 1;
+            shard.backups = std::mem::take(&mut shard.joining);
+            (shard.frozen, shard.quiet) = (true, true);
+        }
+        c.version += 1;
+        c.publish_to(1);
+        wait_until_stopped(&mut c);
+        assert_eq!(c.report(0, shard(SERVICE.0, 0)).role, Role::Joining);
+        switch(&mut c, 4);
+        c.version += 1;
+        c.publish_to(1);
+        lose(&mut c, 1, 0);
+        ask_again(&mut c, 40);
+        c.pass(300);
+        let wrong = counts(&c, 40, false).into_iter().filter(|(_, n)| *n != 1);
+        assert_eq!(wrong.collect::<Vec<_>>(), [], "{durability}");
+    }
+}
+
 /// A node began a copy of the second shard and heard nothing more until there were four shards. Their second
 /// is one of those that its copy of the first becomes.
 #[test]
@@ -407,7 +446,7 @@ fn a_shard_that_is_made_of_another_takes_the_place_of_an_earlier_one() {
         request(&mut c, seq);
     }
     c.pass(200);
-    let second = crate::common::shard(SERVICE.0, 1);
+    let second = shard(SERVICE.0, 1);
     c.shard(second).joining = vec![NodeId(1)];
     c.cut.extend([(2, 1)]);
     c.publish();

@@ -45,7 +45,7 @@ impl Worker {
                 let wanted: Vec<&ShardPlan> = wanted.collect();
                 let keys = parents.map(|shard| plan.key_of(change.service, shard));
                 let keys: Vec<ShardKey> = keys.collect();
-                if !wanted.is_empty() && keys.iter().all(|key| self.has_before(*key, change)) {
+                if self.has_before(&keys, change, &wanted) {
                     self.reshard_family(plan, change, &keys, &wanted, &mut made);
                 }
             }
@@ -64,14 +64,23 @@ impl Worker {
         keeps && shard.era == change.era && hosted.is_none_or(|h| h.replica.era != change.era)
     }
 
-    /// The replica of a shard before, or its copy on disk, that the change was made with.
-    fn has_before(&self, key: ShardKey, change: &Resharded) -> bool {
-        let era = change.eras.get(usize::from(key.shard.0)).copied();
-        let hosted = self.find(key).and_then(|id| self.replicas.get(id.at()));
-        let is_complete = |r: &Replica| r.role() != Role::Joining && Some(r.era) == era;
-        let recovered = self.recovered.get(&key);
-        hosted.is_some_and(|h| is_complete(&h.replica))
-            || recovered.is_some_and(|copy| Some(copy.origin.era) == era)
+    /// Whether this node has complete copies, in memory or on disk, of the shards in `keys`, with which the change
+    /// was made. As the primary or a backup of what they become, it had them; it may not have heard that they no
+    /// longer joined.
+    fn has_before(&self, keys: &[ShardKey], change: &Resharded, wanted: &[&ShardPlan]) -> bool {
+        let me = self.world.config.node;
+        let counts = |s: &&ShardPlan| matches!(s.role(me), Some(Role::Primary | Role::Backup));
+        let had_all = wanted.iter().any(counts);
+        let mut keys = keys.iter();
+        !wanted.is_empty()
+            && keys.all(|key| {
+                let era = change.eras.get(usize::from(key.shard.0)).copied();
+                let hosted = self.find(*key).and_then(|id| self.replicas.get(id.at()));
+                let is_complete = |r: &Replica| had_all || r.role() != Role::Joining;
+                let recovered = self.recovered.get(key);
+                hosted.is_some_and(|h| Some(h.replica.era) == era && is_complete(&h.replica))
+                    || recovered.is_some_and(|copy| Some(copy.origin.era) == era)
+            })
     }
 
     /// Makes the shards of one family, whose slots are those of the shards in `keys`.

@@ -29,6 +29,12 @@ impl Run<'_> {
         !self.replays.sent.is_empty()
     }
 
+    /// Whether a dead letter of a request was replayed: what follows from it has the time that the replay has.
+    pub(super) fn is_replayed(&self, tag: &[u8]) -> bool {
+        let mut requests = self.replays.sent.iter().filter_map(|s| s.request.as_ref());
+        requests.any(|(replayed, _)| replayed == tag)
+    }
+
     /// One turn of an operator who replays dead letters.
     pub(super) fn replay_dead_letters(&mut self) {
         if self.cluster.now < self.replays.next {

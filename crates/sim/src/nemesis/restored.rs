@@ -117,7 +117,8 @@ impl Run<'_> {
         let is_done = |by: Timestamp| {
             outcome == Some(Outcome::Done) && request.done.is_some_and(|done| done < by)
         };
-        let lasts = !client.is_keyed() && request.deadline > copy.recovered_by;
+        let lasts =
+            !client.is_keyed() && request.deadline > copy.recovered_by && !self.is_replayed(&tag);
         for (at, place) in reach.places.iter().enumerate() {
             let (count, fired, _) = counts[at];
             let path = &place.path;

@@ -245,8 +245,7 @@ impl Run<'_> {
         reach: &Reach,
         counts: &BTreeMap<&[u8], i64>,
     ) -> Vec<String> {
-        // What a replay sends on has the time that the replay has.
-        if self.has_replayed() {
+        if self.is_replayed(&asked.tag) {
             return Vec::new();
         }
         let count = |at: usize| counts[reach.places[at].path.as_slice()];
