@@ -157,7 +157,7 @@ impl Membership {
     #[inline]
     pub fn on_heartbeat(&mut self, now: Timestamp, node: NodeId, incarnation: u32) {
         if std::mem::take(&mut self.deaf) {
-            self.listen_anew(now);
+            self.listen_again(now);
         }
         let turn = self.now.turn;
         let entry = self.entry(node);
@@ -272,7 +272,7 @@ impl Membership {
         times.min()
     }
 
-    fn listen_anew(&mut self, now: Timestamp) {
+    fn listen_again(&mut self, now: Timestamp) {
         let turn = self.now.turn;
         self.listening = Moment { at: now, turn };
         self.look_again();
@@ -410,7 +410,7 @@ impl Membership {
     /// member is heard, none is named, since the controller may be the one that is cut off.
     pub fn lost(&mut self, now: Timestamp, control: &Control) -> BTreeMap<NodeId, u32> {
         if now.since(self.now.at) > TURN_GAP_MAX {
-            self.listen_anew(now);
+            self.listen_again(now);
         }
         self.now = Moment {
             at: now,

@@ -128,7 +128,7 @@ pub const SNAPSHOT_AWAITED: Nanos = Nanos::from_secs(60);
 pub const EXPORT_AHEAD_LEN: u64 = 1 << 20;
 /// Bytes that may wait before the part is given up: more is written than leaves the node.
 pub const EXPORT_LEN_MAX: u64 = 64 << 20;
-/// How often that is done in one turn.
+/// How often pieces of parts are made in one turn.
 pub const TURN_PIECES_MAX: usize = 16;
 /// Latest entries that a replica keeps as they were sent, in bytes: where replicas differ by no more
 /// after a fail-over, they need no snapshot.

@@ -1,7 +1,7 @@
 //! Runs random scenarios of the simulator on all cores.
 //!
-//! `nemesis run --seeds 100000` runs many seeds, `nemesis seed 7` one; a failure is shrunk and
-//! printed with the command that replays it. `nemesis file F` runs a scenario from a file.
+//! `e3-nemesis run --seeds 100000` runs many seeds, `e3-nemesis seed 7` one; a failure is shrunk and
+//! printed with the command that replays it. `e3-nemesis file F` runs a scenario from a file.
 
 use clap::{Parser, Subcommand};
 use e3_nemesis::fleet;
@@ -20,7 +20,7 @@ const KEEP_PAGES: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "-1");
 
 /// Runs random scenarios of the simulator.
 #[derive(Parser)]
-#[command(name = "nemesis")]
+#[command(name = "e3-nemesis")]
 struct Arguments {
     #[command(subcommand)]
     task: Task,
