@@ -427,7 +427,7 @@ pub static ROUTES: [Route; 55] = [
         Gives(schema::<NodeWelcome>),
     )
     .takes(schema::<NodeHello>, BODY_LEN_MAX)
-    .refuses(&[404, 507]),
+    .refuses(&[404, 409, 507]),
     route(
         Node,
         ("get", "/v1/nodes/{id}/plan"),

@@ -129,7 +129,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<Vec<u8>>, Refusal> {
     let key = key.filter(|key| key.iter().all(|b| matches!(b, 0x20..=0x7e)));
     let Some(key) = key else {
         let text = String::from_utf8_lossy(value);
-        let error = format!("Idempotency-Key {text:?} is no text of visible ASCII characters");
+        let error = format!("Idempotency-Key {text:?} is no text of printable ASCII characters");
         return Err(Refusal::bad(error));
     };
     match key.len() {

@@ -236,7 +236,8 @@ fn choose_port() -> Result<u16, Failure> {
     tried.find(|port| take_port(*port).is_ok()).ok_or_else(|| {
         let message = format!(
             "{FREE_PORT_TRIES} ports of 127.0.0.1 between {} and {} are in use for TCP or UDP",
-            PORTS_CHOSEN.start, PORTS_CHOSEN.end
+            PORTS_CHOSEN.start,
+            PORTS_CHOSEN.end - 1
         );
         Failure::new(Exit::Conflict, message).hint("choose one with --port PORT")
     })

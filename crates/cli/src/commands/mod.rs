@@ -80,7 +80,7 @@ pub enum Command {
     Backup(backup::Backup),
     /// Deploy an application with the state of a backup
     Restore(restore::Restore),
-    /// List nodes, applications, instances, channels, dead letters or events
+    /// List nodes, applications, instances, channels, timers, dead letters, events or the audit log
     Get(get::Get),
     /// Show the details of a node, application, service or instance
     Describe(describe::Describe),
