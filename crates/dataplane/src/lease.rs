@@ -22,6 +22,8 @@ pub(crate) struct Leases {
     granted: BTreeMap<NodeId, (u32, Timestamp)>,
     /// The plan that a node must have applied before it is granted anything.
     plan_required: BTreeMap<NodeId, u64>,
+    /// Nodes that were granted leases and have newer plans than this one: which.
+    ahead: BTreeMap<NodeId, u64>,
 }
 
 impl Leases {
@@ -56,6 +58,21 @@ impl Leases {
         }
         self.granted.insert(from, (incarnation, now + LEASE));
         true
+    }
+
+    /// Notes that a node with a lease from this one has a newer plan.
+    pub(crate) fn on_ahead(&mut self, node: NodeId, version: u64) {
+        self.ahead.insert(node, version);
+    }
+
+    /// The nodes that may be primaries, or may have been, by plans that this node does not have.
+    pub(crate) fn ahead(&self) -> impl Iterator<Item = NodeId> {
+        self.ahead.keys().copied()
+    }
+
+    /// This node has applied a plan.
+    pub(crate) fn on_plan(&mut self, version: u64) {
+        self.ahead.retain(|_, newer| *newer > version);
     }
 
     /// Takes a grant that answers the request of `sent`. False if that node was not asked then.

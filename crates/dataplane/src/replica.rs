@@ -142,6 +142,11 @@ impl Replica {
         self.former.iter().copied()
     }
 
+    /// Nodes that may have been its primaries in views of which this node has not heard.
+    pub(crate) fn follow_unheard(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
+        self.former.extend(nodes);
+    }
+
     /// Nodes that may still serve the shard by a lease of this node.
     pub(crate) fn former_primaries(&self, plan: &ShardPlan) -> BTreeSet<NodeId> {
         let predecessor = plan.predecessor.into_iter();

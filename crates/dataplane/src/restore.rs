@@ -11,8 +11,8 @@ use e3_wire::part::{Items, checksum};
 /// A part on its way in.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    /// Number of the parts at the controller.
-    pub(crate) number: u64,
+    /// Number of the order by which its bytes are fetched.
+    pub(crate) order: u64,
     part: Part,
     shift: Nanos,
     len: u64,
@@ -45,9 +45,9 @@ pub(crate) enum PartError {
 }
 
 impl Reading {
-    pub(crate) fn new(number: u64, part: Part, shift: Nanos, log: Log) -> Reading {
+    pub(crate) fn new(order: u64, part: Part, shift: Nanos, log: Log) -> Reading {
         Reading {
-            number,
+            order,
             part,
             shift,
             len: 0,

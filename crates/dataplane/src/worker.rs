@@ -94,7 +94,7 @@ pub enum Output {
         /// plan, datagram or tick between: a snapshot must hold what is logged, no more.
         state: Rc<RefCell<State>>,
     },
-    /// Drop the instance and what it has been given.
+    /// Drop the instance and what it has been given, before any other handler runs: its state may be a backup's now.
     Stop {
         /// The shard.
         key: ShardKey,
@@ -144,6 +144,8 @@ pub enum Output {
     Fetch {
         /// The shard.
         key: ShardKey,
+        /// Number of this order: an earlier one may still be on its way.
+        order: u64,
         /// Number of the parts at the controller.
         number: u64,
         /// Which part.
@@ -200,6 +202,8 @@ pub struct Worker {
     recovered: BTreeMap<ShardKey, Copy>,
     /// Shards that wait for their state.
     restoring: BTreeMap<ShardKey, Reading>,
+    /// Orders for the states of shards so far.
+    fetches: u64,
     ingress: Ingress,
     interest: Interest,
     passage: Passage,
@@ -248,6 +252,7 @@ impl Worker {
             journal: Journal::new(),
             recovered: BTreeMap::new(),
             restoring: BTreeMap::new(),
+            fetches: 0,
             ingress: Ingress::default(),
             interest: Interest::default(),
             passage: Passage::default(),

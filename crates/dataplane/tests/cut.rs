@@ -211,6 +211,29 @@ fn a_shard_that_stands_still_for_something_else_fixes_no_position() {
 }
 
 #[test]
+fn what_an_earlier_order_brings_is_no_part_of_the_state() {
+    let mut c = cluster("memory");
+    let before = load(&mut c, 1, 20);
+    c.pass(100);
+    let (parts, _) = back_up(&mut c, before);
+    c.pass(100);
+    begin_with(&mut c, &parts, Nanos::from_secs(60));
+    for key in all() {
+        let primary = u32::from(key.service == ServiceId(1));
+        let (now, part) = (c.clock(primary), c.parts[&key].clone());
+        let node = c.nodes.get_mut(&primary).unwrap();
+        node.worker.handle_part(now, key, 0, &part[..10]);
+    }
+    wait_until_restored(&mut c);
+    go_on(&mut c);
+    c.pass(500);
+    for (seq, counts) in counts(&c, before, Role::Primary) {
+        let times = i64::from(seq != FAILS);
+        assert_eq!(counts, (times, times), "request {seq}");
+    }
+}
+
+#[test]
 fn a_process_that_ends_before_its_state_is_durable_fetches_it_again() {
     let mut c = cluster("disk");
     let before = load(&mut c, 1, 20);
@@ -222,6 +245,10 @@ fn a_process_that_ends_before_its_state_is_durable_fetches_it_again() {
     c.pass(200);
     let is_restored = |e: &NodeEvent| matches!(e, NodeEvent::Restored { .. });
     assert!(!events(&c).iter().any(is_restored), "nothing is durable");
+    for key in all() {
+        let primary = u32::from(key.service == ServiceId(1));
+        assert_eq!(c.report(primary, key).role, Role::Joining);
+    }
     c.disks.values_mut().for_each(|disk| disk.held = false);
     for node in [0, 1] {
         c.start(node, 2);

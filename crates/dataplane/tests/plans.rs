@@ -325,6 +325,32 @@ fn a_successor_of_a_primary_that_heard_nothing_for_long_serves_at_once() {
     assert!(!c.report(0, shard(0, 0)).serving);
 }
 
+#[test]
+fn a_successor_waits_for_its_promise_to_a_primary_of_which_it_has_not_heard() {
+    let mut c = Cluster::new(TWO, 4, |_| vec![0, 1, 2, 3]);
+    let key = shard(0, 0);
+    c.kill(0);
+    c.promote(key, 1);
+    c.promote(shard(0, 1), 1);
+    c.version += 1;
+    c.publish_to(1);
+    c.publish_to(2);
+    c.pass(2 * LEASE.as_millis());
+    let serves = |c: &Cluster, node: u32| c.report(node, key).serving;
+    assert!(serves(&c, 1), "the others grant their leases");
+    // Two fail-overs follow of which node 1 does not hear, and of the first nobody.
+    c.promote(key, 2);
+    c.promote(key, 3);
+    c.version += 2;
+    c.publish_to(3);
+    assert!(serves(&c, 1) && !serves(&c, 3));
+    for _ in 0..=LEASE.as_millis() {
+        c.pass(1);
+        assert!(!serves(&c, 1) || !serves(&c, 3));
+    }
+    assert!(serves(&c, 3));
+}
+
 /// The only message that a node's executor has.
 fn given(c: &Cluster, node: u32) -> Invocation {
     let waiting = &c.nodes[&node].waiting;

@@ -392,10 +392,15 @@ fn a_backup_takes_over_a_shard_that_was_made_of_others() {
     assert_eq!(wrong.collect::<Vec<_>>(), []);
 }
 
-/// A backup that has joined hears nothing of that, nor of the change, before it is to take over.
+/// A backup that has joined hears nothing of that, nor of the change, before it is to take over, or to leave.
 #[test]
 fn a_copy_that_joined_unawares_takes_over_a_shard_that_was_made_of_it() {
-    for durability in ["memory", "disk"] {
+    for (durability, leaves) in [
+        ("memory", false),
+        ("memory", true),
+        ("disk", false),
+        ("disk", true),
+    ] {
         let mut c = Cluster::new(&manifest(durability), 3, |key| match key.service {
             SERVICE => vec![1],
             _ => vec![0, 1],
@@ -423,11 +428,22 @@ fn a_copy_that_joined_unawares_takes_over_a_shard_that_was_made_of_it() {
         switch(&mut c, 4);
         c.version += 1;
         c.publish_to(1);
+        if leaves {
+            for shard in c.plan.shards.iter_mut().filter(of_service) {
+                shard.view += 1;
+                shard.leaving = std::mem::take(&mut shard.backups);
+            }
+            c.publish();
+        }
         lose(&mut c, 1, 0);
         ask_again(&mut c, 40);
         c.pass(300);
         let wrong = counts(&c, 40, false).into_iter().filter(|(_, n)| *n != 1);
-        assert_eq!(wrong.collect::<Vec<_>>(), [], "{durability}");
+        assert_eq!(
+            wrong.collect::<Vec<_>>(),
+            [],
+            "{durability}, leaves: {leaves}"
+        );
     }
 }
 

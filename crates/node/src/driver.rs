@@ -159,6 +159,8 @@ impl Driver {
                         self.door.set_plan(Some(self.worker.plan()));
                         self.network.follow(self.worker.plan());
                         self.bring_up_to_date();
+                        // An instance that the plan stops must not run again: its state is a backup's now.
+                        self.drain();
                         // What it confirms goes out at once.
                         self.next_look = self.clock.now();
                     }
@@ -245,7 +247,7 @@ impl Driver {
         };
         let now = self.clock.now();
         self.worker
-            .handle_part(now, fetched.key, fetched.number, &fetched.bytes);
+            .handle_part(now, fetched.key, fetched.order, &fetched.bytes);
         // What it confirms goes out at once.
         self.next_look = now;
         true
@@ -322,9 +324,17 @@ impl Driver {
                     offset,
                     bytes,
                 }),
-                Output::Fetch { key, number, part } => {
-                    self.parts.fetch(Fetch { key, number, part })
-                }
+                Output::Fetch {
+                    key,
+                    order,
+                    number,
+                    part,
+                } => self.parts.fetch(Fetch {
+                    key,
+                    order,
+                    number,
+                    part,
+                }),
                 Output::TrimJournal { before } => self.journal.trim(before),
                 Output::Execute { key, invocation } => {
                     ran = true;

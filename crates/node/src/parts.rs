@@ -41,6 +41,7 @@ pub(crate) struct Exported {
 /// A part that a shard begins with.
 pub(crate) struct Fetch {
     pub(crate) key: ShardKey,
+    pub(crate) order: u64,
     pub(crate) number: u64,
     pub(crate) part: Part,
 }
@@ -48,7 +49,7 @@ pub(crate) struct Fetch {
 /// Its next bytes.
 pub(crate) struct Fetched {
     pub(crate) key: ShardKey,
-    pub(crate) number: u64,
+    pub(crate) order: u64,
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -176,7 +177,13 @@ impl Way {
     }
 
     fn fetch_all(&self, orders: &Receiver<Fetch>, chunks: &SyncSender<Fetched>) {
-        while let Ok(Fetch { key, number, part }) = orders.recv() {
+        while let Ok(fetch) = orders.recv() {
+            let Fetch {
+                key,
+                order,
+                number,
+                part,
+            } = fetch;
             let mut offset = 0;
             while offset < part.len && !self.has_left() {
                 let (node, file) = (self.node.0, part.file());
@@ -197,7 +204,7 @@ impl Way {
                     }
                 };
                 offset += bytes.len() as u64;
-                let fetched = Fetched { key, number, bytes };
+                let fetched = Fetched { key, order, bytes };
                 if chunks.send(fetched).is_err() {
                     return;
                 }

@@ -326,10 +326,16 @@ impl Cluster {
                     offset,
                     bytes,
                 }),
-                Output::Fetch { key, number, part } => self.fetches.push(Fetch {
+                Output::Fetch {
+                    key,
+                    order,
+                    number,
+                    part,
+                } => self.fetches.push(Fetch {
                     node: id,
                     incarnation: self.nodes[&id].incarnation,
                     key,
+                    order,
                     number,
                     part,
                     len: 0,

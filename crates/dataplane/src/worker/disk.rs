@@ -86,6 +86,9 @@ impl Worker {
             }
             Awaited::Base(base) => {
                 disk.on_checkpoint_durable(base);
+                if self.replicas[id.at()].replica.awaits_state {
+                    self.begin_restored(id);
+                }
                 self.trim_journal();
             }
         }

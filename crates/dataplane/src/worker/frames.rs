@@ -112,6 +112,9 @@ impl Worker {
                         plan_version,
                     )
                 {
+                    if plan_version > self.world.plan.version {
+                        self.world.leases.on_ahead(h.from, plan_version);
+                    }
                     self.packer.frame(h.from, &Frame::LeaseGrant { sent });
                 }
                 Ok(())

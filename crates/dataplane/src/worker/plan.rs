@@ -59,6 +59,7 @@ impl Worker {
         for app in &plan.apps {
             self.apply_app(app);
         }
+        self.world.leases.on_plan(plan.version);
         self.drop_recovered();
         self.wake_all();
         self.ask_again();
@@ -160,6 +161,11 @@ impl Worker {
             None => shard.role(me).or(keeps.then_some(Role::Joining)),
         };
         let id = self.find(key);
+        if let Some(hosted) = id.and_then(|id| self.replicas.get_mut(id.at()))
+            && shard.view > hosted.replica.shard.view + 1
+        {
+            hosted.replica.follow_unheard(self.world.leases.ahead());
+        }
         let have = id.and_then(|id| {
             let replica = &self.replicas.get(id.at())?.replica;
             Some((id, replica.role(), replica.shard.incarnation, replica.era))
@@ -281,16 +287,9 @@ impl Worker {
             let (now, generation) = (self.world.now, self.generation);
             let effects = &mut self.effects;
             let replica = &mut hosted.replica;
-            // Nothing of a restored copy is durable before its first checkpoint. Other copies of which nothing
-            // is durable get another one too, which does no harm.
-            let disk = replica.shard.disk.as_ref();
-            let has_only_checkpoint = disk.is_some_and(|d| d.op == 0 && d.has_checkpoint());
             replica.promote(now, shard, serve_at, generation, effects);
             self.route(id);
             self.update_primary(id, shard);
-            if has_only_checkpoint {
-                self.checkpoint_restored(id);
-            }
         }
     }
 

@@ -21,6 +21,8 @@ use std::ops::Range;
 struct Before {
     logs: Vec<Log>,
     former: BTreeSet<NodeId>,
+    /// The latest of their views.
+    view: u32,
     /// Where the journal begins that is needed for them, if they are on disk.
     base: Option<Position>,
     is_recovered: bool,
@@ -45,7 +47,7 @@ impl Worker {
                 let wanted: Vec<&ShardPlan> = wanted.collect();
                 let keys = parents.map(|shard| plan.key_of(change.service, shard));
                 let keys: Vec<ShardKey> = keys.collect();
-                if self.has_before(&keys, change, &wanted) {
+                if !wanted.is_empty() && keys.iter().all(|key| self.has_before(*key, change)) {
                     self.reshard_family(plan, change, &keys, &wanted, &mut made);
                 }
             }
@@ -64,23 +66,15 @@ impl Worker {
         keeps && shard.era == change.era && hosted.is_none_or(|h| h.replica.era != change.era)
     }
 
-    /// Whether this node has complete copies, in memory or on disk, of the shards in `keys`, with which the change
-    /// was made. As the primary or a backup of what they become, it had them; it may not have heard that they no
-    /// longer joined.
-    fn has_before(&self, keys: &[ShardKey], change: &Resharded, wanted: &[&ShardPlan]) -> bool {
-        let me = self.world.config.node;
-        let counts = |s: &&ShardPlan| matches!(s.role(me), Some(Role::Primary | Role::Backup));
-        let had_all = wanted.iter().any(counts);
-        let mut keys = keys.iter();
-        !wanted.is_empty()
-            && keys.all(|key| {
-                let era = change.eras.get(usize::from(key.shard.0)).copied();
-                let hosted = self.find(*key).and_then(|id| self.replicas.get(id.at()));
-                let is_complete = |r: &Replica| had_all || r.role() != Role::Joining;
-                let recovered = self.recovered.get(key);
-                hosted.is_some_and(|h| Some(h.replica.era) == era && is_complete(&h.replica))
-                    || recovered.is_some_and(|copy| Some(copy.origin.era) == era)
-            })
+    /// Whether this node has the shard before, or its copy on disk, that the change was made with. Where a shard after
+    /// is wanted here the copy is complete, although this node may not have heard that it no longer joined.
+    fn has_before(&self, key: ShardKey, change: &Resharded) -> bool {
+        let era = change.eras.get(usize::from(key.shard.0)).copied();
+        let hosted = self.find(key).and_then(|id| self.replicas.get(id.at()));
+        let has_state = |r: &Replica| Some(r.era) == era && !r.awaits_state;
+        let recovered = self.recovered.get(&key);
+        hosted.is_some_and(|h| has_state(&h.replica))
+            || recovered.is_some_and(|copy| Some(copy.origin.era) == era)
     }
 
     /// Makes the shards of one family, whose slots are those of the shards in `keys`.
@@ -125,6 +119,9 @@ impl Worker {
             let former = before.former.clone();
             let mut replica = Replica::of_shards_before(key, shard, counts, log, former);
             replica.is_recovered = before.is_recovered;
+            if shard.view > before.view + 1 {
+                replica.follow_unheard(self.world.leases.ahead());
+            }
             if is_on_disk {
                 let base = before.base.unwrap_or(self.journal.end());
                 let copy = self.journal.next_copy();
@@ -151,6 +148,7 @@ impl Worker {
         {
             Some(replica) => {
                 before.former.extend(replica.former());
+                before.view = before.view.max(replica.shard.view);
                 before.is_recovered |= replica.is_recovered;
                 before.logs.push(replica.shard.log);
                 replica.shard.disk.map(|disk| disk.base)

@@ -4,18 +4,17 @@ use super::{Output, Worker};
 use crate::app::ReplicaId;
 use crate::journal::Disk;
 use crate::log::Log;
-use crate::replica::Replica;
 use crate::restore::Reading;
 use e3_model::backup::Part;
 use e3_model::plan::ShardPlan;
 use e3_model::{ShardKey, Timestamp};
 
 impl Worker {
-    /// Takes the next bytes of a part that was asked for by [`Output::Fetch`].
-    pub fn handle_part(&mut self, now: Timestamp, key: ShardKey, number: u64, bytes: &[u8]) {
+    /// Takes the next bytes of a part that was asked for by the [`Output::Fetch`] of this order.
+    pub fn handle_part(&mut self, now: Timestamp, key: ShardKey, order: u64, bytes: &[u8]) {
         self.world.now = now;
         let reading = self.restoring.get_mut(&key);
-        let reading = reading.filter(|reading| reading.number == number);
+        let reading = reading.filter(|reading| reading.order == order);
         let (Some(reading), Some(cx)) = (reading, self.world.context(key.app)) else {
             return;
         };
@@ -68,40 +67,56 @@ impl Worker {
         let Some(restored) = &app.plan.restored else {
             return;
         };
-        let (number, log) = (restored.number, Log::new(app.collections(key)));
-        let reading = Reading::new(number, part, restored.shift, log);
+        self.fetches += 1;
+        let (order, number) = (self.fetches, restored.number);
+        let log = Log::new(app.collections(key));
+        let reading = Reading::new(order, part, restored.shift, log);
         self.restoring.insert(key, reading);
-        self.outputs.push_back(Output::Fetch { key, number, part });
+        self.outputs.push_back(Output::Fetch {
+            key,
+            order,
+            number,
+            part,
+        });
     }
 
-    /// A shard has its state. It becomes the primary, and writes a checkpoint of it.
+    /// A shard has its state. On disk it first gets a checkpoint: the journal has no other beginning of it, and
+    /// nothing may follow from the state before.
     fn restore(&mut self, key: ShardKey, log: Log) {
         let Some(id) = self.find(key) else { return };
         let app = self.world.apps.get(&key.app);
         let Some(app) = app else { return };
-        let (is_on_disk, shard) = (app.service(key).is_on_disk(), app.shard(key).clone());
+        let is_on_disk = app.service(key).is_on_disk();
         let (number, end) = (self.journal.next_copy(), self.journal.end());
         let Some(hosted) = self.replicas.get_mut(id.at()) else {
             return;
         };
         let replica = &mut hosted.replica;
         replica.shard.log = log;
-        replica.awaits_state = false;
-        replica.shard.disk = is_on_disk.then(|| Disk::new(number, 0, end));
-        self.apply_shard(key, &shard);
         if is_on_disk {
+            replica.shard.disk = Some(Disk::new(number, 0, end));
             self.checkpoint_restored(id);
+        } else {
+            self.begin_restored(id);
         }
     }
 
-    /// Nothing is handled before the checkpoint is durable: the journal has no other beginning.
-    pub(super) fn checkpoint_restored(&mut self, id: ReplicaId) {
-        let begin = self.journal.end();
-        let Some(hosted) = self.replicas.get(id.at()) else {
+    /// A shard whose state is here, and on disk if it is to be, begins with it.
+    pub(super) fn begin_restored(&mut self, id: ReplicaId) {
+        let Some(hosted) = self.replicas.get_mut(id.at()) else {
             return;
         };
-        let replica: &Replica = &hosted.replica;
-        let origin = self.origin(replica);
+        let key = hosted.replica.shard.key;
+        hosted.replica.awaits_state = false;
+        if let Some(app) = self.world.apps.get(&key.app) {
+            let shard = app.shard(key).clone();
+            self.apply_shard(key, &shard);
+        }
+    }
+
+    fn checkpoint_restored(&mut self, id: ReplicaId) {
+        let begin = self.journal.end();
+        let origin = self.origin(&self.replicas[id.at()].replica);
         let shard = &mut self.replicas[id.at()].replica.shard;
         shard.begin_checkpoint(origin, begin, self.world.plan.format, &mut self.effects);
         shard.pump_checkpoint(&mut self.effects);

@@ -56,7 +56,7 @@ impl Cluster {
                         let len = part.len() as u64;
                         node.worker.handle_exported(now, key, number, len);
                     }
-                    Output::Fetch { key, number, .. } => self.fetches.push((id, key, number)),
+                    Output::Fetch { key, order, .. } => self.fetches.push((id, key, order)),
                     Output::TrimJournal { before } => {
                         self.disks.entry(id).or_default().trim(before);
                     }

@@ -419,11 +419,11 @@ impl Cluster {
 
     /// Gives nodes the states that they asked for.
     fn give_parts(&mut self) {
-        for (id, key, number) in std::mem::take(&mut self.fetches) {
+        for (id, key, order) in std::mem::take(&mut self.fetches) {
             let now = self.clock(id);
             let node = self.nodes.get_mut(&id).expect("it runs");
             for chunk in self.parts[&key].chunks(1_000) {
-                node.worker.handle_part(now, key, number, chunk);
+                node.worker.handle_part(now, key, order, chunk);
             }
         }
     }

@@ -282,12 +282,12 @@ impl Cluster {
     }
 
     /// The next bytes of a part arrive at a node.
-    pub(crate) fn on_part(&mut self, node: u32, key: ShardKey, number: u64, bytes: &[u8]) {
+    pub(crate) fn on_part(&mut self, node: u32, key: ShardKey, order: u64, bytes: &[u8]) {
         let Some(n) = self.nodes.get_mut(&node) else {
             return;
         };
         let now = n.clock.shown(self.now);
-        n.worker.handle_part(now, key, number, bytes);
+        n.worker.handle_part(now, key, order, bytes);
         self.drain(node);
     }
 }

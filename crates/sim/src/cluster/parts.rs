@@ -20,6 +20,7 @@ pub(crate) struct Fetch {
     pub(crate) node: u32,
     pub(crate) incarnation: u32,
     pub(crate) key: ShardKey,
+    pub(crate) order: u64,
     pub(crate) number: u64,
     pub(crate) part: Part,
     /// Bytes that it has.

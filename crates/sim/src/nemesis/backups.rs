@@ -331,7 +331,7 @@ impl Run<'_> {
         let chunk = &bytes[from..bytes.len().min(from + CHUNK_LEN_MAX)];
         fetch.len += chunk.len() as u64;
         self.cluster
-            .on_part(fetch.node, fetch.key, fetch.number, chunk);
+            .on_part(fetch.node, fetch.key, fetch.order, chunk);
     }
 }
 
