@@ -29,6 +29,7 @@ mod replication;
 mod reports;
 mod requests;
 mod reshard;
+mod reshard_copies;
 mod reshard_effects;
 mod snapshots;
 mod store;

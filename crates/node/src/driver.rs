@@ -11,7 +11,7 @@ use crate::journal::{JournalWriter, Trouble};
 use crate::limits::{EVENT_INTERVAL, JOURNAL_LEN_MIN, RECEIVE_MAX, REPORT_INTERVAL, REQUESTS_MAX};
 use crate::meters::Metered;
 use crate::network::Network;
-use crate::parts::{Export, Fetch, Parts};
+use crate::parts::Parts;
 use crate::processor_time;
 use crate::supplies::Supplies;
 use e3_clock::Clock;
@@ -318,23 +318,13 @@ impl Driver {
                     number,
                     offset,
                     bytes,
-                } => self.parts.export(Export {
-                    key,
-                    number,
-                    offset,
-                    bytes,
-                }),
+                } => self.parts.export(key, number, offset, bytes),
                 Output::Fetch {
                     key,
                     order,
                     number,
                     part,
-                } => self.parts.fetch(Fetch {
-                    key,
-                    order,
-                    number,
-                    part,
-                }),
+                } => self.parts.fetch(key, order, number, part),
                 Output::TrimJournal { before } => self.journal.trim(before),
                 Output::Execute { key, invocation } => {
                     ran = true;

@@ -23,11 +23,11 @@ pub(crate) struct Parts {
 }
 
 /// Bytes for a backup.
-pub(crate) struct Export {
-    pub(crate) key: ShardKey,
-    pub(crate) number: u64,
-    pub(crate) offset: u64,
-    pub(crate) bytes: Vec<u8>,
+struct Export {
+    key: ShardKey,
+    number: u64,
+    offset: u64,
+    bytes: Vec<u8>,
 }
 
 /// Bytes of a shard's part that the controller has.
@@ -39,11 +39,11 @@ pub(crate) struct Exported {
 }
 
 /// A part that a shard begins with.
-pub(crate) struct Fetch {
-    pub(crate) key: ShardKey,
-    pub(crate) order: u64,
-    pub(crate) number: u64,
-    pub(crate) part: Part,
+struct Fetch {
+    key: ShardKey,
+    order: u64,
+    number: u64,
+    part: Part,
 }
 
 /// Its next bytes.
@@ -91,13 +91,23 @@ impl Parts {
         })
     }
 
-    pub(crate) fn export(&self, export: Export) {
+    pub(crate) fn export(&self, key: ShardKey, number: u64, offset: u64, bytes: Vec<u8>) {
         // Without the thread the node is about to leave.
-        let _ = self.exports.send(export);
+        let _ = self.exports.send(Export {
+            key,
+            number,
+            offset,
+            bytes,
+        });
     }
 
-    pub(crate) fn fetch(&self, fetch: Fetch) {
-        let _ = self.orders.send(fetch);
+    pub(crate) fn fetch(&self, key: ShardKey, order: u64, number: u64, part: Part) {
+        let _ = self.orders.send(Fetch {
+            key,
+            order,
+            number,
+            part,
+        });
     }
 
     /// What the controller has got since the last call.

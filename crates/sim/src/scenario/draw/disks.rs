@@ -1,7 +1,6 @@
 //! Draws faults of the nodes' disks.
 
 use super::super::{Act, Fault, Scenario};
-use super::FAULTS_MS;
 use e3_random::Random;
 
 /// Most faults of the disks of nodes.
@@ -31,11 +30,11 @@ pub(super) fn draw(scenario: &mut Scenario) {
             2 => Fault::NodeBitRot(node),
             _ => Fault::NodeLostWrites(node),
         };
-        let at_ms = random.below(FAULTS_MS - 1_000);
+        let at_ms = random.below(scenario.faults_ms - 1_000);
         let span_ms = *random.pick(&[50, 240, 400, 1_000, 3_000]);
         scenario.script.push(Act {
             at_ms,
-            for_ms: span_ms.min(FAULTS_MS - at_ms),
+            for_ms: span_ms.min(scenario.faults_ms - at_ms),
             fault,
         });
     }
@@ -51,7 +50,7 @@ pub(super) fn draw(scenario: &mut Scenario) {
 
 /// Everything loses its power while all disks have much to write, some more than others.
 fn blackout_with_slow_disks(random: &mut Random, scenario: &mut Scenario) {
-    let at_ms = random.below(FAULTS_MS - 2 * SLOW_DISKS_MS);
+    let at_ms = random.below(scenario.faults_ms - 2 * SLOW_DISKS_MS);
     for node in 0..scenario.nodes() {
         let write_ms = *random.pick(&[20, 300]);
         scenario.script.push(Act {
@@ -75,7 +74,7 @@ fn successor_with_a_slow_disk(random: &mut Random, scenario: &mut Scenario) {
     if servers[away] == servers[torn] {
         return;
     }
-    let at_ms = random.below(FAULTS_MS - AWAY_MS - 2 * SLOW_DISKS_MS);
+    let at_ms = random.below(scenario.faults_ms - AWAY_MS - 2 * SLOW_DISKS_MS);
     let ends_ms = at_ms + random.below(SLOW_DISKS_MS);
     let torn_ms = ends_ms + random.below(SUCCESSOR_MS);
     let (away, torn) = (away as u32, torn as u32);
