@@ -56,11 +56,7 @@ fn what_a_cut_under_load_has_of_a_message_its_sender_has_sent() {
 
 #[test]
 fn a_retry_after_a_restore_is_answered_as_before_and_does_nothing() {
-    let mut c = cluster("memory");
-    let before = load(&mut c, 1, 20);
-    c.pass(100);
-    let (parts, _) = back_up(&mut c, before);
-    c.pass(100);
+    let (mut c, before, parts) = backed_up("memory");
     begin_with(&mut c, &parts, Nanos::from_secs(3_600));
     wait_until_restored(&mut c);
     let restored = counts(&c, before, Role::Primary);
@@ -117,11 +113,7 @@ fn what_was_asked_before_a_backup_is_asked_again_under_the_identity_of_then() {
 
 #[test]
 fn a_copy_that_takes_over_during_a_restore_does_not_wait_for_the_state_that_it_has() {
-    let mut c = cluster("memory");
-    let before = load(&mut c, 1, 20);
-    c.pass(100);
-    let (parts, _) = back_up(&mut c, before);
-    c.pass(100);
+    let (mut c, before, parts) = backed_up("memory");
     begin_with(&mut c, &parts, Nanos::from_secs(60));
     let key = shard(1, 0);
     let of_key = |c: &Cluster, is: fn(&NodeEvent) -> Option<ShardKey>| {
@@ -149,10 +141,7 @@ fn a_copy_that_takes_over_during_a_restore_does_not_wait_for_the_state_that_it_h
     wait_until_restored(&mut c);
     go_on(&mut c);
     c.pass(500);
-    for (seq, counts) in counts(&c, before, Role::Primary) {
-        let times = i64::from(seq != FAILS);
-        assert_eq!(counts, (times, times), "request {seq}");
-    }
+    each_once(&c, before, Role::Primary);
 }
 
 #[test]
@@ -212,11 +201,7 @@ fn a_shard_that_stands_still_for_something_else_fixes_no_position() {
 
 #[test]
 fn what_an_earlier_order_brings_is_no_part_of_the_state() {
-    let mut c = cluster("memory");
-    let before = load(&mut c, 1, 20);
-    c.pass(100);
-    let (parts, _) = back_up(&mut c, before);
-    c.pass(100);
+    let (mut c, before, parts) = backed_up("memory");
     begin_with(&mut c, &parts, Nanos::from_secs(60));
     for key in all() {
         let primary = u32::from(key.service == ServiceId(1));
@@ -227,19 +212,12 @@ fn what_an_earlier_order_brings_is_no_part_of_the_state() {
     wait_until_restored(&mut c);
     go_on(&mut c);
     c.pass(500);
-    for (seq, counts) in counts(&c, before, Role::Primary) {
-        let times = i64::from(seq != FAILS);
-        assert_eq!(counts, (times, times), "request {seq}");
-    }
+    each_once(&c, before, Role::Primary);
 }
 
 #[test]
 fn a_process_that_ends_before_its_state_is_durable_fetches_it_again() {
-    let mut c = cluster("disk");
-    let before = load(&mut c, 1, 20);
-    c.pass(100);
-    let (parts, _) = back_up(&mut c, before);
-    c.pass(100);
+    let (mut c, before, parts) = backed_up("disk");
     c.disks.values_mut().for_each(|disk| disk.held = true);
     begin_with(&mut c, &parts, Nanos::from_secs(60));
     c.pass(200);
@@ -263,10 +241,7 @@ fn a_process_that_ends_before_its_state_is_durable_fetches_it_again() {
     go_on(&mut c);
     c.pass(500);
     for at in [Role::Primary, Role::Backup] {
-        for (seq, counts) in counts(&c, before, at) {
-            let times = i64::from(seq != FAILS);
-            assert_eq!(counts, (times, times), "request {seq}");
-        }
+        each_once(&c, before, at);
     }
     // What is on disk is the state now.
     for node in [0, 1] {
@@ -280,10 +255,7 @@ fn a_process_that_ends_before_its_state_is_durable_fetches_it_again() {
     c.parts.clear();
     c.publish();
     c.pass(1_000);
-    for (seq, counts) in counts(&c, before, Role::Primary) {
-        let times = i64::from(seq != FAILS);
-        assert_eq!(counts, (times, times), "request {seq}");
-    }
+    each_once(&c, before, Role::Primary);
 }
 
 #[test]

@@ -226,11 +226,16 @@ impl Worker {
                 _ => return,
             },
         };
+        self.make_checkpoint(id, running.is_none());
+    }
+
+    /// Makes more of the checkpoint of a copy; with `begins`, begins one at the journal's end.
+    pub(super) fn make_checkpoint(&mut self, id: ReplicaId, begins: bool) {
         let begin = self.journal.end();
         let replica = &self.replicas[id.at()].replica;
         let origin = self.origin(replica);
         let shard = &mut self.replicas[id.at()].replica.shard;
-        if running.is_none() {
+        if begins {
             shard.begin_checkpoint(origin, begin, self.world.plan.format, &mut self.effects);
         }
         shard.pump_checkpoint(&mut self.effects);

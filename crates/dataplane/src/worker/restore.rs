@@ -95,7 +95,7 @@ impl Worker {
         replica.shard.log = log;
         if is_on_disk {
             replica.shard.disk = Some(Disk::new(number, 0, end));
-            self.checkpoint_restored(id);
+            self.make_checkpoint(id, true);
         } else {
             self.begin_restored(id);
         }
@@ -112,15 +112,5 @@ impl Worker {
             let shard = app.shard(key).clone();
             self.apply_shard(key, &shard);
         }
-    }
-
-    fn checkpoint_restored(&mut self, id: ReplicaId) {
-        let begin = self.journal.end();
-        let origin = self.origin(&self.replicas[id.at()].replica);
-        let shard = &mut self.replicas[id.at()].replica.shard;
-        shard.begin_checkpoint(origin, begin, self.world.plan.format, &mut self.effects);
-        shard.pump_checkpoint(&mut self.effects);
-        self.journal.is_checkpointing = true;
-        self.route(id);
     }
 }

@@ -167,6 +167,25 @@ pub(super) fn back_up(c: &mut Cluster, mut seq: u64) -> (Vec<Part>, u64) {
     (parts, seq)
 }
 
+/// A cluster with twenty requests before a backup: the first after these, and the parts.
+pub(super) fn backed_up(durability: &str) -> (Cluster, u64, Vec<Part>) {
+    let mut c = cluster(durability);
+    let before = load(&mut c, 1, 20);
+    c.pass(100);
+    let (parts, _) = back_up(&mut c, before);
+    c.pass(100);
+    (c, before, parts)
+}
+
+/// Each request up to this one has taken effect once at copies of this role, but for the one that fails.
+#[track_caller]
+pub(super) fn each_once(c: &Cluster, before: u64, at: Role) {
+    for (seq, counts) in counts(c, before, at) {
+        let times = i64::from(seq != FAILS);
+        assert_eq!(counts, (times, times), "request {seq}");
+    }
+}
+
 /// All shards begin again, with the state of the backup, this long after it was taken.
 pub(super) fn begin_with(c: &mut Cluster, parts: &[Part], later: Nanos) {
     let number = 2;
