@@ -21,7 +21,7 @@ spec:
       stateful: true
       shards: 2
       replicas: 2
-      calls: [stock]
+      calls: [stock, prices]
       resources: {cpu: 0.1, memory: 16Mi}
       collections:
         - {name: count, kind: counter}
@@ -29,6 +29,13 @@ spec:
       module: caller.wasm
       stateful: true
       shards: 2
+      replicas: 2
+      resources: {cpu: 0.1, memory: 16Mi}
+      collections:
+        - {name: count, kind: counter}
+    - name: prices
+      module: caller.wasm
+      stateful: true
       replicas: 2
       resources: {cpu: 0.1, memory: 16Mi}
       collections:

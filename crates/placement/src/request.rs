@@ -314,7 +314,8 @@ impl<'a> Request<'a> {
         self.costs[usize::from(service.0)].preference
     }
 
-    /// Services breadth-first from the ingress service, each with the first parent that reaches it.
+    /// All services breadth-first from the ingress service, each with the first parent that reaches it, by
+    /// messages if it is not only called.
     pub fn walk(&self) -> &[(ServiceId, Option<ServiceId>)] {
         &self.walk
     }
@@ -422,28 +423,36 @@ fn longest_paths(app: &Application, dag: &Dag, time: impl Fn(ServiceId) -> u64) 
         })
 }
 
+/// All services, each with the first that reaches it.
 fn breadth_first(app: &Application, source: ServiceId) -> Vec<(ServiceId, Option<ServiceId>)> {
     let mut seen = vec![false; app.spec.services.len()];
     let mut walk = Vec::new();
     let mut next = VecDeque::from([(source, None)]);
     seen[usize::from(source.0)] = true;
-    // Those that only ask each other come last.
+    let id = |name: &String| Some(app.service_named(name)?.0);
+    // Those that only ask each other come after the others, and those that are only called last.
     let mut entries = entries(app).into_iter();
     loop {
         while let Some((service, parent)) = next.pop_front() {
             walk.push((service, parent));
             let channels = app.channels_from(service).map(|(_, to, _)| to);
-            let asks = app.service(service).asks.iter();
-            let asks = asks.filter_map(|name| Some(app.service_named(name)?.0));
+            let asks = app.service(service).asks.iter().filter_map(id);
             for to in channels.chain(asks) {
                 if !std::mem::replace(&mut seen[usize::from(to.0)], true) {
                     next.push_back((to, Some(service)));
                 }
             }
         }
-        let unseen = |id: &ServiceId| !std::mem::replace(&mut seen[usize::from(id.0)], true);
-        match entries.find(unseen) {
-            Some(entry) => next.push_back((entry, None)),
+        let mut is_new = |id: &ServiceId| !std::mem::replace(&mut seen[usize::from(id.0)], true);
+        let entry = entries.find(&mut is_new).map(|entry| (entry, None));
+        let found = entry.or_else(|| {
+            walk.iter().find_map(|&(caller, _)| {
+                let mut calls = app.service(caller).calls.iter().filter_map(id);
+                Some((calls.find(&mut is_new)?, Some(caller)))
+            })
+        });
+        match found {
+            Some(found) => next.push_back(found),
             None => return walk,
         }
     }

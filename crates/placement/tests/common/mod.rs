@@ -51,10 +51,11 @@ fn equipment(random: &mut Random) -> String {
     disk + accelerators
 }
 
-/// Up to five services with up to eight shards and three replicas.
+/// Up to five services with up to eight shards and three replicas. The last may be reached by calls alone.
 pub fn application(random: &mut Random) -> Application {
     let mut text = "apiVersion: e3.dev/v1alpha1\nkind: Application\nmetadata: {name: any}\nspec:\n  objective: {latency: 5ms}\n  ingress: s0\n  services:\n".to_string();
     let services = 1 + random.below(5);
+    let sent_to = services - u64::from(services > 1 && random.below(3) == 0);
     for s in 0..services {
         let (mut shards, mut replicas) = (1 + random.below(8), 1 + random.below(3));
         let (cpu, memory) = (1 + random.below(20), 8 << random.below(4));
@@ -78,11 +79,15 @@ pub fn application(random: &mut Random) -> Application {
             2 => ", accelerators: [crc32]",
             _ => "",
         };
-        writeln!(text, "    - {{name: s{s}, module: m, stateful: true, shards: {shards}, replicas: {replicas}, resources: {{cpu: 0.{cpu}, memory: {memory}Mi{disk}}}{accelerators}{pin}}}").unwrap();
+        let calls = match s {
+            0 if sent_to < services => format!(", calls: [s{sent_to}]"),
+            _ => String::new(),
+        };
+        writeln!(text, "    - {{name: s{s}, module: m, stateful: true, shards: {shards}, replicas: {replicas}, resources: {{cpu: 0.{cpu}, memory: {memory}Mi{disk}}}{accelerators}{pin}{calls}}}").unwrap();
     }
     text.push_str("  channels:");
-    text.push_str(if services == 1 { " []\n" } else { "\n" });
-    for to in 1..services {
+    text.push_str(if sent_to == 1 { " []\n" } else { "\n" });
+    for to in 1..sent_to {
         writeln!(text, "    - {{from: s{}, to: s{to}}}", random.below(to)).unwrap();
     }
     parse_application("any", &text).unwrap()

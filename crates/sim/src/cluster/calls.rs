@@ -54,7 +54,11 @@ impl Cluster {
         match random.below(3) {
             0 => Some((effects.recent(service, random)?, false)),
             1 => Some((effects.seen(service, random)?, true)),
-            _ => Some((self.answered(app, calls.steps?)?, true)),
+            _ => {
+                let is_certain = calls.steps.is_some();
+                let steps = calls.steps.unwrap_or_default();
+                Some((self.answered(app, steps)?, is_certain))
+            }
         }
     }
 

@@ -135,9 +135,18 @@ fn simpler_app(scenario: &Scenario, app: usize, with: With<'_>) {
         with(&|s| s.apps[app].services[at].ttl_ms = 0);
         with(&|s| s.apps[app].services[at].timer_ms = 0);
         with(&|s| s.apps[app].services[at].ticks = false);
-        with(&|s| s.apps[app].services[at].calls = None);
+        with(&|s| without_calls(s, app, at));
     }
     with(&|s| s.apps[app].channels.iter_mut().for_each(|c| c.messages = 1));
+}
+
+/// A service without calls, unless another one is reached by these alone.
+fn without_calls(scenario: &mut Scenario, app: usize, at: usize) {
+    let shape = &mut scenario.apps[app];
+    let called = shape.services[at].calls;
+    if called.is_none_or(|called| shape.channels.iter().any(|c| c.to == called)) {
+        shape.services[at].calls = None;
+    }
 }
 
 fn without_app(scenario: &mut Scenario, at: usize) {

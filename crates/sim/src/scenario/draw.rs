@@ -47,6 +47,7 @@ pub fn draw(seed: u64) -> Scenario {
     // Drawn apart, so that all else of a seed stays what it was.
     timers(&mut Random::new(seed ^ 0x71_3e25), &mut apps);
     calls(&mut Random::new(seed ^ 0xca11), &mut apps);
+    only_called(&mut Random::new(seed ^ 0x0ca1), replicas_max, &mut apps);
     ticks(&mut Random::new(seed ^ 0x71c5), &mut apps);
     let mut scenario = Scenario {
         seed,
@@ -364,6 +365,20 @@ fn calls(random: &mut Random, apps: &mut [AppShape]) {
             }
         }
     }
+}
+
+/// A service is reached by calls alone, in one scenario of eight.
+fn only_called(random: &mut Random, replicas_max: u64, apps: &mut [AppShape]) {
+    if !random.one_in(8) {
+        return;
+    }
+    let app = random.index(apps.len());
+    let services = &mut apps[app].services;
+    let count = services.len();
+    services[random.index(count)].calls = Some(count);
+    let mut called = service(random, replicas_max, false);
+    called.fails_permille = 0;
+    services.push(called);
 }
 
 /// Services with state set timers, in one scenario of two.
