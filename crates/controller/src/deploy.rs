@@ -1,5 +1,7 @@
 //! Deploying: everything is checked before anything is written.
 
+mod checks;
+
 use crate::backups::EXISTS_HINT;
 use crate::blobs::digest;
 use crate::core::Core;
@@ -11,7 +13,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use e3_control::{Applied, Command, CommandError, Control, PLACER_UNDECIDED, Placed, explain};
 use e3_http::Refusal;
-use e3_model::api::{DeployRequest, DeployResponse, RestoreRequest};
+use e3_model::api::{DeployRequest, DeployResponse};
 use e3_model::backup::Restored;
 use e3_model::document::{check_fit, parse_application, parse_profile};
 use e3_model::plan::Release;
@@ -140,38 +142,6 @@ impl Core {
         }
     }
 
-    /// What was encrypted under a generated secret cannot be read under another one, so a restored
-    /// application gets a new one only if its owner says so.
-    fn check_secrets(&self, app: &Application, q: &RestoreRequest) -> Result<(), Refusal> {
-        let mut generated = app.spec.secrets.iter().filter(|s| s.generate);
-        let missing = generated.find(|s| !self.has_secret(&app.name, &s.name));
-        let Some(secret) = missing.filter(|_| !q.new_secrets) else {
-            return Ok(());
-        };
-        let error = format!(
-            "secret {:?}, which was generated, has no value here; a backup holds no secrets",
-            secret.name
-        );
-        let hint = format!(
-            "{}, or make another with --new-secrets: what was encrypted under it is lost then",
-            self.how_to_set(
-                &app.name,
-                &secret.name,
-                "set the one that the application had"
-            )
-        );
-        Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error).hint(hint))
-    }
-
-    /// How a user gives a secret its value.
-    fn how_to_set(&self, app: &str, name: &str, what: &str) -> String {
-        if self.control.format >= Format::ACCESS {
-            return format!("{what}: e3 secret set {app} {name} --file FILE");
-        }
-        let file = self.blobs.secret_file(app, name);
-        format!("{what}: write it to {} (mode 0600)", file.display())
-    }
-
     /// Who decides where the instances of a new application go. It is decided before the command is
     /// logged, so that the log holds the decisions whatever placers become.
     fn chosen(&self, app: &Application, q: &DeployRequest) -> Result<Chosen, Refusal> {
@@ -272,21 +242,6 @@ impl Core {
         }
     }
 
-    /// Checks what depends on the state beside the placement; the state that the application begins with.
-    fn check(
-        &self,
-        sent: &Sent,
-        q: &DeployRequest,
-        dry_run: bool,
-    ) -> Result<Option<Restored>, Refusal> {
-        self.check_values(&sent.app)?;
-        let Some(restore) = &q.restore else {
-            return Ok(None);
-        };
-        self.check_secrets(&sent.app, restore)?;
-        self.restored(&sent.app, restore, dry_run).map(Some)
-    }
-
     fn commit(
         &mut self,
         q: &DeployRequest,
@@ -357,17 +312,6 @@ impl Core {
             modules,
             assets,
         })
-    }
-
-    /// Whether the secrets that operators set have values.
-    fn check_values(&self, app: &Application) -> Result<(), Refusal> {
-        let mut set = app.spec.secrets.iter().filter(|s| !s.generate);
-        let Some(secret) = set.find(|s| !self.has_secret(&app.name, &s.name)) else {
-            return Ok(());
-        };
-        let error = format!("secret {:?} has no value", secret.name);
-        let hint = self.how_to_set(&app.name, &secret.name, "set it");
-        Err(unprocessable(error).hint(hint))
     }
 
     /// Stores what was sent, then the commands. What nothing names is swept later.

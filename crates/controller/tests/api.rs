@@ -318,6 +318,50 @@ fn bad_input_is_refused_in_one_line_and_changes_nothing() {
 }
 
 #[test]
+fn an_update_whose_calls_could_wait_for_those_of_the_running_version_is_refused() {
+    let tmp = tempfile::tempdir().unwrap();
+    let controller = Controller::start(tmp.path(), free_port());
+    for node in NODES {
+        controller.join(node, 1);
+    }
+    let app = |of_left: &str, of_right: &str| {
+        let service = |name: &str, calls: &str| {
+            format!(
+                "    - name: {name}\n      module: back.wasm\n      calls: [{calls}]\n      \
+                 resources: {{cpu: 0.1, memory: 64Mi}}\n"
+            )
+        };
+        let called = service("left", of_left) + &service("right", of_right);
+        let app = APP.replacen(
+            "module: front.wasm\n",
+            "module: front.wasm\n      calls: [left, right]\n",
+            1,
+        );
+        app.replacen("  channels:\n", &format!("{called}  channels:\n"), 1)
+    };
+    let deploy = |of_left: &str, of_right: &str| controller.deploy(&app(of_left, of_right));
+    assert_eq!(deploy("right", "").0, 200);
+    let (status, body) = deploy("", "left");
+    assert_eq!(status, 409, "{body}");
+    let error: ErrorView = serde_json::from_str(&body).unwrap();
+    let cycles = ["left -> right -> left", "right -> left -> right"];
+    let says = |cycle: &&str| {
+        error.error
+            == format!(
+                "calls and channels of the new version and of version 1, which runs until the new one has \
+                 started, form a cycle: {cycle}"
+            )
+    };
+    assert!(cycles.iter().any(says), "{error:?}");
+    let view: AppView = controller.view("/v1/apps/two-services");
+    assert_eq!(view.code_version, 1);
+    // One step after the other.
+    assert_eq!(deploy("", "").0, 200);
+    let (status, body) = deploy("", "left");
+    assert_eq!(status, 200, "{body}");
+}
+
+#[test]
 fn two_controllers_do_not_share_a_directory_or_a_port() {
     let tmp = tempfile::tempdir().unwrap();
     let address = free_port();
