@@ -21,6 +21,7 @@ use queue::{Queue, Shared};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
+use std::time::Instant;
 
 /// The requests in progress. Dropping it ends its threads when their attempts have ended; nobody waits
 /// for them.
@@ -29,6 +30,8 @@ pub struct Outbound {
     answers: Receiver<Answered>,
     /// Requests beyond what the threads may know of.
     waiting: VecDeque<Request>,
+    /// The system had no thread for the first requests.
+    is_stuck: bool,
 }
 
 impl Outbound {
@@ -41,7 +44,7 @@ impl Outbound {
     fn with(client: Client, wake: impl Fn() + Send + Sync + 'static) -> Outbound {
         let (sender, answers) = mpsc::channel();
         let shared = Shared {
-            queue: Queue::default().into(),
+            queue: Queue::new().into(),
             changed: Default::default(),
             client,
             answers: sender,
@@ -51,6 +54,7 @@ impl Outbound {
             shared: Arc::new(shared),
             answers,
             waiting: VecDeque::new(),
+            is_stuck: false,
         }
     }
 
@@ -69,6 +73,11 @@ impl Outbound {
 
     /// The next answer, if there is one.
     pub fn poll(&mut self) -> Option<Answered> {
+        if self.is_stuck
+            && let Some(expired) = self.poll_stuck()
+        {
+            return Some(expired);
+        }
         loop {
             let answered = self.answers.try_recv().ok()?;
             let is_wanted = self.shared.lock().finish(answered.ticket, answered.number);
@@ -96,6 +105,21 @@ impl Outbound {
         self.len() == 0
     }
 
+    /// Asks for a thread again. As long as there is none, requests end at their deadlines.
+    fn poll_stuck(&mut self) -> Option<Answered> {
+        let mut queue = self.shared.lock();
+        self.shared.call_thread(&mut queue);
+        self.is_stuck = queue.is_stuck();
+        let expired = if self.is_stuck {
+            queue.expire(Instant::now())
+        } else {
+            None
+        };
+        drop(queue);
+        self.advance();
+        expired
+    }
+
     /// Gives the threads what they may know of.
     fn advance(&mut self) {
         let mut queue = self.shared.lock();
@@ -105,6 +129,7 @@ impl Outbound {
             queue.push(request);
             self.shared.call_thread(&mut queue);
         }
+        self.is_stuck = queue.is_stuck();
     }
 }
 

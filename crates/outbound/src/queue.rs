@@ -48,12 +48,21 @@ pub(crate) struct Queue {
     /// Attempts in flight, by host and port.
     running: BTreeMap<String, usize>,
     threads: usize,
+    threads_max: usize,
     idle: usize,
     numbers: u64,
     is_stopped: bool,
 }
 
 impl Queue {
+    /// No requests and no threads.
+    pub(crate) fn new() -> Queue {
+        Queue {
+            threads_max: THREADS_MAX,
+            ..Queue::default()
+        }
+    }
+
     /// Requests without an answer.
     pub(crate) fn len(&self) -> usize {
         self.tickets.len()
@@ -125,7 +134,23 @@ impl Queue {
         let due = self.due.keys().take_while(|(at, _)| *at <= now);
         let due = due.take(self.idle + 1).count();
         let later = usize::from(self.next_due(now).is_some());
-        self.threads < THREADS_MAX && due + later > self.idle
+        self.threads < self.threads_max && due + later > self.idle
+    }
+
+    /// Whether requests wait and no thread will ever look at them.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.threads == 0 && !self.due.is_empty()
+    }
+
+    /// Ends a request whose deadline has passed before its next attempt.
+    pub(crate) fn expire(&mut self, now: Instant) -> Option<Answered> {
+        let mut due = self.due.iter();
+        let (place, _) = due.find(|(_, job)| job.request.deadline <= now)?;
+        let place = *place;
+        let mut job = self.due.remove(&place)?;
+        self.tickets.remove(&job.request.ticket);
+        let next = job.progress.give_up();
+        job.answered(next)
     }
 
     /// The next attempt that is due, at a host with room for it.
@@ -170,11 +195,21 @@ impl Queue {
                 self.due.insert((at, number), job);
                 None
             }
+            end => job.answered(end),
+        }
+    }
+}
+
+impl Job {
+    /// The answer, if the request has ended.
+    fn answered(self, next: Next) -> Option<Answered> {
+        match next {
+            Next::Again(_) => None,
             Next::End(answer, payload) => Some(Answered {
-                ticket,
+                ticket: self.request.ticket,
                 answer,
                 payload,
-                number,
+                number: self.number,
             }),
         }
     }
@@ -276,14 +311,9 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_attempt_that_panics_counts_as_one_without_an_answer() {
-        let (sender, bell) = mpsc::channel();
-        let client = Client::with_resolver("1", Panics);
-        let mut outbound = Outbound::with(client, move || {
-            let _ = sender.send(());
-        });
-        outbound.start(Request {
+    /// A request that can wait for this long.
+    fn request(wait: Duration) -> Request {
+        Request {
             ticket: 1,
             http: HttpRequest {
                 method: HttpMethod::Post,
@@ -291,9 +321,40 @@ mod tests {
                 headers: Vec::new(),
             },
             body: Vec::new(),
-            deadline: Instant::now() + Duration::from_millis(300),
+            deadline: Instant::now() + wait,
             idempotency_key: "key".into(),
+        }
+    }
+
+    #[test]
+    fn without_a_thread_a_request_ends_at_its_deadline_and_a_later_thread_performs_the_others() {
+        let (sender, bell) = mpsc::channel();
+        let mut outbound = Outbound::new("1", move || {
+            let _ = sender.send(());
         });
+        outbound.shared.lock().threads_max = 0;
+        outbound.start(request(Duration::ZERO));
+        let answered = outbound.poll().unwrap();
+        assert_eq!(answered.answer.outcome, Outcome::Expired);
+        assert!(outbound.is_empty());
+        outbound.start(request(Duration::from_millis(300)));
+        assert_eq!(outbound.poll(), None);
+        outbound.shared.lock().threads_max = 1;
+        assert_eq!(outbound.poll(), None);
+        bell.recv_timeout(Duration::from_secs(60)).unwrap();
+        let answered = outbound.poll().unwrap();
+        let why = String::from_utf8(answered.payload).unwrap();
+        assert!(why.contains("refused"), "an attempt was made: {why}");
+    }
+
+    #[test]
+    fn an_attempt_that_panics_counts_as_one_without_an_answer() {
+        let (sender, bell) = mpsc::channel();
+        let client = Client::with_resolver("1", Panics);
+        let mut outbound = Outbound::with(client, move || {
+            let _ = sender.send(());
+        });
+        outbound.start(request(Duration::from_millis(300)));
         bell.recv_timeout(Duration::from_secs(60)).unwrap();
         let answered = outbound.poll().unwrap();
         assert_eq!(answered.answer.outcome, Outcome::Unknown);
