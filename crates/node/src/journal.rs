@@ -222,22 +222,22 @@ fn write<F: SegmentFiles>(
     while let Ok(first) = orders.recv() {
         // Where other threads want the core, they run first: what they append shares this wait.
         thread::yield_now();
-        let (mut trim, mut records) = (None, 0);
-        for order in std::iter::once(first).chain(orders.try_iter()) {
-            match order {
-                Order::Append { number, record } => {
-                    let appended = journal.append(&record);
-                    if !matches!(appended, Ok(at) if at == number) {
-                        let text = format!("record {number} of the journal: {appended:?}");
-                        set(Some(Trouble::Failed(text)));
-                        return bell.ring();
-                    }
-                    records += 1;
-                }
-                Order::Trim { before } => trim = Some(before),
-            }
-        }
+        let (mut first, mut trim, mut records) = (Some(first), None, 0);
         let durable = loop {
+            for order in first.take().into_iter().chain(orders.try_iter()) {
+                match order {
+                    Order::Append { number, record } => {
+                        let appended = journal.append(&record);
+                        if !matches!(appended, Ok(at) if at == number) {
+                            let text = format!("record {number} of the journal: {appended:?}");
+                            set(Some(Trouble::Failed(text)));
+                            return bell.ring();
+                        }
+                        records += 1;
+                    }
+                    Order::Trim { before } => trim = Some(before),
+                }
+            }
             match journal.sync() {
                 Ok(durable) => break durable,
                 Err(e @ (StoreError::Full(_) | StoreError::Short { .. })) => {
@@ -250,6 +250,8 @@ fn write<F: SegmentFiles>(
                         StoreError::Full(_) => Trouble::Full(text),
                         _ => Trouble::Short(text),
                     }));
+                    // It may be what makes room.
+                    shorten(&mut journal, trim.take());
                     thread::sleep(DISK_RETRY_INTERVAL);
                 }
                 Err(e) => {
@@ -265,11 +267,16 @@ fn write<F: SegmentFiles>(
             .fetch_add(u64::from(records > 0), Ordering::Relaxed);
         shared.durable.store(durable, Ordering::Release);
         bell.ring();
-        if let Some(before) = trim
-            && let Err(e) = journal.trim(before)
-        {
-            tracing::warn!(error = %e, "the journal cannot be made shorter");
-        }
+        shorten(&mut journal, trim);
+    }
+}
+
+/// Deletes the segments that nobody needs, if that was ordered.
+fn shorten<F: SegmentFiles>(journal: &mut Journal<F>, before: Option<u64>) {
+    if let Some(before) = before
+        && let Err(e) = journal.trim(before)
+    {
+        tracing::warn!(error = %e, "the journal cannot be made shorter");
     }
 }
 
@@ -277,6 +284,7 @@ fn write<F: SegmentFiles>(
 mod tests {
     use super::*;
     use e3_model::Format;
+    use std::collections::BTreeMap;
     use std::io;
     use std::path::PathBuf;
     use std::time::{Duration, Instant};
@@ -327,12 +335,27 @@ mod tests {
         assert!(error.contains("record 101 of the journal"), "{error}");
     }
 
-    /// Files of a disk without room.
-    struct Full;
+    /// Files on a disk that has room for so many bytes.
+    struct Small {
+        room: usize,
+        /// By the number of the first record: bytes in it.
+        files: BTreeMap<u64, usize>,
+        open: u64,
+    }
 
-    impl SegmentFiles for Full {
+    impl Small {
+        fn with_room(room: usize) -> Small {
+            Small {
+                room,
+                files: BTreeMap::new(),
+                open: 0,
+            }
+        }
+    }
+
+    impl SegmentFiles for Small {
         fn dir(&self) -> PathBuf {
-            PathBuf::from("full")
+            PathBuf::from("small")
         }
 
         fn path(&self, first: u64) -> PathBuf {
@@ -347,22 +370,29 @@ mod tests {
             Ok(Vec::new())
         }
 
-        fn open(&mut self, _: u64) -> io::Result<()> {
+        fn open(&mut self, first: u64) -> io::Result<()> {
+            self.files.entry(first).or_default();
+            self.open = first;
             Ok(())
         }
 
-        fn write(&mut self, _: u64, bytes: &[u8]) -> io::Result<()> {
-            if bytes.is_empty() {
-                return Ok(());
+        fn write(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+            let others = self.files.iter().filter(|(first, _)| **first != self.open);
+            let used: usize = others.map(|(_, len)| len).sum();
+            let len = at as usize + bytes.len();
+            if used + len > self.room {
+                return Err(io::ErrorKind::StorageFull.into());
             }
-            Err(io::ErrorKind::StorageFull.into())
+            self.files.insert(self.open, len);
+            Ok(())
         }
 
         fn sync(&mut self) -> io::Result<()> {
             Ok(())
         }
 
-        fn remove(&mut self, _: u64) -> io::Result<()> {
+        fn remove(&mut self, first: u64) -> io::Result<()> {
+            self.files.remove(&first);
             Ok(())
         }
 
@@ -371,24 +401,52 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_node_whose_disk_is_full_can_stop() {
-        let journal = Journal::recover(Full, 1 << 20, |_, _| ()).unwrap();
-        let mut writer = JournalWriter::start(journal, Doorbell::new().unwrap()).unwrap();
-        writer.append(1, b"one".to_vec());
-        let (dropped, is_dropped) = mpsc::channel();
-        let is_full = |writer: &JournalWriter| matches!(writer.trouble(), Some(Trouble::Full(_)));
+    /// Waits until this is so.
+    fn until(writer: &mut JournalWriter, is_so: impl Fn(&mut JournalWriter) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(10);
-        while !is_full(&writer) {
+        while !is_so(writer) {
             assert!(Instant::now() < deadline, "{:?}", writer.trouble());
             thread::yield_now();
         }
+    }
+
+    fn is_full(writer: &mut JournalWriter) -> bool {
+        matches!(writer.trouble(), Some(Trouble::Full(_)))
+    }
+
+    #[test]
+    fn a_node_whose_disk_is_full_can_stop() {
+        let journal = Journal::recover(Small::with_room(0), 1 << 20, |_, _| ()).unwrap();
+        let mut writer = JournalWriter::start(journal, Doorbell::new().unwrap()).unwrap();
+        writer.append(1, b"one".to_vec());
+        let (dropped, is_dropped) = mpsc::channel();
+        until(&mut writer, is_full);
         assert_eq!(writer.poll(), None);
         thread::spawn(move || {
             drop(writer);
             dropped.send(())
         });
         is_dropped.recv_timeout(Duration::from_secs(10)).unwrap();
+    }
+
+    #[test]
+    fn what_nobody_needs_makes_room_on_a_full_disk() {
+        // A segment for each record, and room for two.
+        let len = 100;
+        let journal = Journal::recover(Small::with_room(3 * len), 1, |_, _| ()).unwrap();
+        let mut writer = JournalWriter::start(journal, Doorbell::new().unwrap()).unwrap();
+        for number in 1..=2 {
+            writer.append(number, vec![0; len]);
+            until(&mut writer, |writer| writer.poll() == Some(number));
+        }
+        writer.append(3, vec![0; len]);
+        until(&mut writer, is_full);
+        assert_eq!(writer.poll(), None);
+        // What comes meanwhile waits with it.
+        writer.append(4, vec![0; 1]);
+        writer.trim(3);
+        until(&mut writer, |writer| writer.poll() == Some(4));
+        assert_eq!(writer.trouble(), None);
     }
 
     #[test]
