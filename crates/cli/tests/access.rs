@@ -87,6 +87,35 @@ fn a_secret_is_set_again_under_load_and_nothing_is_lost_or_readable() {
 }
 
 #[test]
+fn a_service_that_could_not_start_with_its_secret_starts_when_the_secret_is_right() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    let set = |value: &str| {
+        let file = e3.file("value", value);
+        e3.good(&["secret", "set", "nfv-fin", "master", "--file", &file])
+    };
+    e3.up();
+    set("too short");
+    let apps = concat!(env!("CARGO_MANIFEST_DIR"), "/../../apps/nfv-fin.yaml");
+    e3.good(&["deploy", apps]);
+    let why = "has 9 bytes, must be at least 16";
+    e3.until("no shard of ipsec starts", |e3| {
+        let app = e3.json(&["describe", "app", "nfv-fin"]);
+        app.to_string().matches(why).count() >= 12
+    });
+    set("one that is long enough");
+    e3.until("all have started", |e3| {
+        let app = e3.json(&["describe", "app", "nfv-fin"]);
+        !app.to_string().contains(why)
+    });
+    let report = e3.json(&["load", "nfv-fin", "--rate", "50", "--duration", "1s"]);
+    assert_eq!(report["ledger"]["done"], 50, "{report}");
+    let app = e3.json(&["describe", "app", "nfv-fin"]);
+    assert_eq!(app["codeVersion"], 1);
+}
+
+#[test]
 fn a_token_does_what_its_role_allows_until_it_is_revoked() {
     let e3 = E3::new();
     e3.up();

@@ -435,11 +435,15 @@ impl Worker {
         self.world.memory_full = reason;
     }
 
-    /// Notes whether all that the shard's service needs is here. Until then its messages wait.
+    /// Notes that the shard's service may start now, or that not all that it needs is here. Until then its
+    /// messages wait. An earlier start that failed does not matter any more.
     pub fn handle_startable(&mut self, now: Timestamp, key: ShardKey, is_startable: bool) {
         self.world.now = now;
         if let Some(id) = self.find(key) {
-            self.primary(id, |p, _| p.is_startable = is_startable);
+            self.primary(id, |p, turn| {
+                p.is_startable = is_startable;
+                turn.shard.error = None;
+            });
         }
     }
 

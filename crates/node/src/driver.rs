@@ -1,9 +1,11 @@
 //! The node's loop: everything in, everything out, one sleep.
 
+mod starts;
+
 use crate::agent::{AgentEvent, Joined, Outbox};
 use crate::discard::Discarder;
 use crate::emulation::{MemoryUse, memory_use};
-use crate::executor::{Executor, Started};
+use crate::executor::Executor;
 use crate::follow::Wants;
 use crate::heartbeats::Heartbeats;
 use crate::idle::Idle;
@@ -15,7 +17,6 @@ use crate::parts::Parts;
 use crate::processor_time;
 use crate::supplies::Supplies;
 use e3_clock::Clock;
-use e3_collections::State;
 use e3_dataplane::{Attempts, Config, EmulatedCores, Health, HttpAsk, Output, Recovery, Worker};
 use e3_ingress::Door;
 use e3_invocation::Invocation;
@@ -25,7 +26,6 @@ use e3_model::{Bytes, DropReason, Formats, Nanos, NodeId, ShardKey, Timestamp};
 use e3_net::Doorbell;
 use e3_outbound::Outbound;
 use e3_wire::heartbeat::Heartbeat;
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -158,9 +158,9 @@ impl Driver {
                         self.worker.handle_plan(self.clock.now(), plan);
                         self.door.set_plan(Some(self.worker.plan()));
                         self.network.follow(self.worker.plan());
-                        self.bring_up_to_date();
                         // An instance that the plan stops must not run again: its state is a backup's now.
                         self.drain();
+                        self.bring_up_to_date();
                         // What it confirms goes out at once.
                         self.next_look = self.clock.now();
                     }
@@ -177,7 +177,10 @@ impl Driver {
             let clock = &self.clock;
             let received = self.network.receive(&mut self.worker, || clock.now());
             let mut requests = 0;
-            while requests < REQUESTS_MAX
+            // Before its first plan the node knows no application.
+            let knows_apps = self.worker.plan_version() > 0;
+            while knows_apps
+                && requests < REQUESTS_MAX
                 && let Some(request) = self.door.next()
             {
                 self.worker.handle_request(self.clock.now(), request);
@@ -251,34 +254,6 @@ impl Driver {
         // What it confirms goes out at once.
         self.next_look = now;
         true
-    }
-
-    /// Plan or supplies are new: starts what waited for them, and looks for what is outdated.
-    fn bring_up_to_date(&mut self) {
-        let plan = self.worker.plan().clone();
-        self.executor.handle_plan(&plan, &self.supplies);
-        for (key, waiting) in self.executor.take_waiting() {
-            self.start(key, waiting.state);
-            for invocation in waiting.invocations {
-                self.submit(key, invocation);
-            }
-        }
-    }
-
-    /// Starts the instance of a shard. If its code is not here yet, its messages wait.
-    fn start(&mut self, key: ShardKey, state: Rc<RefCell<State>>) {
-        let plan = self.worker.plan().clone();
-        let started = self.executor.start(key, state, &plan, &self.supplies);
-        match started {
-            Ok(Started::Yes) => self.worker.handle_startable(self.clock.now(), key, true),
-            Ok(Started::Waits) => self.worker.handle_startable(self.clock.now(), key, false),
-            Err(e) => {
-                let name = plan.shard_name(key);
-                tracing::error!(shard = name, error = %e, "shard does not start");
-                self.worker.handle_start_failed(key, e);
-                self.worker.handle_startable(self.clock.now(), key, true);
-            }
-        }
     }
 
     fn submit(&mut self, key: ShardKey, invocation: Invocation) {
@@ -374,6 +349,7 @@ impl Driver {
             self.check_memory();
             self.set_heartbeat(now);
             self.next_look = now + HEARTBEAT_INTERVAL;
+            self.start_failed();
             self.log_clock();
             self.log_trouble();
             let events = self.worker.events();

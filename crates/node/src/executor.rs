@@ -1,8 +1,9 @@
 //! Runs the handlers of a worker on the engine, and brings instances to the version of the plan.
 
+use crate::failed_starts::FailedStarts;
 use crate::limits::TURN_MAX;
 use crate::processor_time;
-use crate::supplies::{Supplies, module};
+use crate::supplies::{Inputs, Supplies, module};
 use e3_collections::State;
 use e3_engine::{
     Code, Engine, EngineConfig, EngineError, InstanceId, InstanceSpec, Loader, RandomKey, Startup,
@@ -10,7 +11,7 @@ use e3_engine::{
 };
 use e3_invocation::{Call, CallAnswer, Completion, Failed, HandlerError, Invocation, Outcome};
 use e3_model::plan::{AppPlan, InstanceReport, NodePlan, Release};
-use e3_model::{Accelerator, AppId, Nanos, ServiceId, ShardKey};
+use e3_model::{Accelerator, Nanos, ShardKey};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -23,6 +24,8 @@ pub(crate) struct Executor {
     keys: BTreeMap<InstanceId, ShardKey>,
     /// Shards to start when all that they need is here.
     waiting: BTreeMap<ShardKey, Waiting>,
+    /// Shards that did not start.
+    failed: FailedStarts,
     /// Shards whose instance runs in another version than that of the plan.
     outdated: Vec<ShardKey>,
     /// The replacement in progress.
@@ -44,24 +47,6 @@ struct Running {
     inputs: Inputs,
     /// What it did not start with, and why.
     refused: Option<(Inputs, String)>,
-}
-
-/// What an instance is started with, as far as it may change while the instance serves.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Inputs {
-    /// Version of the application.
-    code_version: u32,
-    /// By secret: its version.
-    secrets: BTreeMap<String, u64>,
-}
-
-impl Inputs {
-    fn of(app: AppId, release: &Release, service: ServiceId, supplies: &Supplies) -> Inputs {
-        Inputs {
-            code_version: release.code_version,
-            secrets: supplies.secret_versions(app, release.app.service(service)),
-        }
-    }
 }
 
 /// A shard to start later: its collections, and what it is to run then.
@@ -102,6 +87,7 @@ impl Executor {
             running: BTreeMap::new(),
             keys: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            failed: FailedStarts::default(),
             outdated: Vec::new(),
             replacing: None,
             random_key,
@@ -116,7 +102,8 @@ impl Executor {
     }
 
     /// Starts the instance of a shard, or keeps it waiting. If the version of the plan has not started
-    /// everywhere yet, it starts in the one before that has, and is updated later.
+    /// everywhere yet, it starts in the one before that has, and is updated later. One that does not start
+    /// is kept too, see [`Executor::due`].
     pub(crate) fn start(
         &mut self,
         key: ShardKey,
@@ -124,7 +111,27 @@ impl Executor {
         plan: &NodePlan,
         supplies: &Supplies,
     ) -> Result<Started, String> {
-        self.stop(key);
+        self.drop_instance(key);
+        let started = self.try_start(key, state.clone(), plan, supplies);
+        match &started {
+            Ok(_) => self.failed.forget(key),
+            Err(reason) => {
+                let (now, inputs) = (Instant::now(), initial_inputs(plan, supplies, key));
+                if self.failed.note(now, key, state, inputs, reason) {
+                    tracing::error!("{}: does not start: {reason}", plan.shard_name(key));
+                }
+            }
+        }
+        started
+    }
+
+    fn try_start(
+        &mut self,
+        key: ShardKey,
+        state: Rc<RefCell<State>>,
+        plan: &NodePlan,
+        supplies: &Supplies,
+    ) -> Result<Started, String> {
         let app = app_of(plan, key)?;
         let release = app.initial();
         if !supplies.suffice(key.app, &release, key.service) {
@@ -163,6 +170,16 @@ impl Executor {
     /// The shards that wait for what they need: to be started again.
     pub(crate) fn take_waiting(&mut self) -> BTreeMap<ShardKey, Waiting> {
         std::mem::take(&mut self.waiting)
+    }
+
+    /// The shards that did not start and are to be started again now.
+    pub(crate) fn due(
+        &self,
+        plan: &NodePlan,
+        supplies: &Supplies,
+    ) -> Vec<(ShardKey, Rc<RefCell<State>>)> {
+        let inputs = |key| initial_inputs(plan, supplies, key);
+        self.failed.due(Instant::now(), inputs)
     }
 
     /// Finds the instances that a plan has in another version, which is here, or whose secrets were set
@@ -255,6 +272,11 @@ impl Executor {
 
     /// Drops an instance and its requests.
     pub(crate) fn stop(&mut self, key: ShardKey) {
+        self.failed.forget(key);
+        self.drop_instance(key);
+    }
+
+    fn drop_instance(&mut self, key: ShardKey) {
         self.waiting.remove(&key);
         if let Some(Running { id, .. }) = self.running.remove(&key) {
             self.replacing.take_if(|r| r.key == key);
@@ -373,6 +395,12 @@ impl Executor {
 fn app_of(plan: &NodePlan, key: ShardKey) -> Result<&AppPlan, String> {
     let app = plan.apps.iter().find(|a| a.id == key.app);
     app.ok_or_else(|| "application is not in the plan".to_string())
+}
+
+/// What the instance of a shard is started with.
+fn initial_inputs(plan: &NodePlan, supplies: &Supplies, key: ShardKey) -> Option<Inputs> {
+    let release = app_of(plan, key).ok()?.initial();
+    Some(Inputs::of(key.app, &release, key.service, supplies))
 }
 
 /// The code of a shard's service.

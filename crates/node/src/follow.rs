@@ -18,27 +18,47 @@ use std::time::Duration;
 /// The applications that the node is asked for.
 #[derive(Default)]
 pub(crate) struct Wants {
-    apps: Mutex<BTreeSet<AppId>>,
+    state: Mutex<WantsState>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct WantsState {
+    apps: BTreeSet<AppId>,
+    /// How often these, or the plan, were replaced.
+    changes: u64,
 }
 
 impl Wants {
     pub(crate) fn set(&self, apps: BTreeSet<AppId>) {
-        *self.lock() = apps;
+        self.lock().apps = apps;
+        self.note_change();
+    }
+
+    /// Wakes the one that waits for a change.
+    fn note_change(&self) {
+        self.lock().changes += 1;
         self.changed.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<AppId>> {
-        self.apps.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, WantsState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn get(&self) -> BTreeSet<AppId> {
-        self.lock().clone()
+        self.lock().apps.clone()
     }
 
-    /// Waits for a change, but not for long.
-    fn wait(&self) {
-        let waited = self.changed.wait_timeout(self.lock(), OUTBOX_WAIT);
+    fn changes(&self) -> u64 {
+        self.lock().changes
+    }
+
+    /// Waits until there were more changes than these, but not for long.
+    fn wait(&self, seen: u64) {
+        let is_old = |state: &mut WantsState| state.changes == seen;
+        let waited = self
+            .changed
+            .wait_timeout_while(self.lock(), OUTBOX_WAIT, is_old);
         drop(waited);
     }
 }
@@ -97,8 +117,9 @@ impl Follower {
 
     fn ask_for_wanted(&self, latest: &Mutex<Latest>) {
         while !self.stop.load(Ordering::Relaxed) {
+            let seen = self.wants.changes();
             if !self.misses(latest) {
-                self.wants.wait();
+                self.wants.wait(seen);
                 continue;
             }
             if matches!(self.ask(latest, Duration::ZERO), Next::End) {
@@ -148,6 +169,8 @@ impl Follower {
                 Arc::make_mut(&mut sent.plan).revision = number + 1;
                 let plan = sent.plan.clone();
                 (latest.sent, latest.number) = (Some(sent), number + 1);
+                // It may name an application that the node is asked for already.
+                self.wants.note_change();
                 // Under the lock, so that plans are passed on in their order.
                 let is_sent = self
                     .agent_events
@@ -176,4 +199,19 @@ impl Follower {
 
 fn lock(latest: &Mutex<Latest>) -> MutexGuard<'_, Latest> {
     latest.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_change_before_the_wait_ends_it() {
+        let wants = Wants::default();
+        let (begin, seen) = (Instant::now(), wants.changes());
+        wants.set(BTreeSet::from([AppId(1)]));
+        wants.wait(seen);
+        assert!(begin.elapsed() < OUTBOX_WAIT);
+    }
 }

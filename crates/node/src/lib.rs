@@ -11,6 +11,7 @@ mod driver;
 mod emulation;
 mod essential;
 mod executor;
+mod failed_starts;
 mod follow;
 mod heartbeats;
 mod idle;

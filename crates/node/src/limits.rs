@@ -27,6 +27,10 @@ pub const CHUNKS_AHEAD: usize = 4;
 pub const JOURNAL_LEN_MIN: u64 = 64 << 20;
 /// Between two tries while the disk is full.
 pub const DISK_RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// An instance that did not start is started again after this time.
+pub const START_RETRY_MIN: Duration = Duration::from_secs(1);
+/// The time doubles with each failure up to this one.
+pub const START_RETRY_MAX: Duration = Duration::from_secs(30);
 /// Between two tries while the controller is down.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// The controller's answer to a hello came at once if it took no longer.

@@ -37,6 +37,38 @@ pub(crate) struct Secret {
     pub(crate) previous: Option<Vec<u8>>,
 }
 
+/// What an instance is started with, as far as it may change while the instance serves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Inputs {
+    /// Version of the application.
+    pub(crate) code_version: u32,
+    /// By secret: its version.
+    secrets: BTreeMap<String, u64>,
+}
+
+impl Inputs {
+    pub(crate) fn of(
+        app: AppId,
+        release: &Release,
+        service: ServiceId,
+        supplies: &Supplies,
+    ) -> Inputs {
+        Inputs {
+            code_version: release.code_version,
+            secrets: supplies.secret_versions(app, release.app.service(service)),
+        }
+    }
+
+    /// Of a service without secrets.
+    #[cfg(test)]
+    pub(crate) fn of_version(code_version: u32) -> Inputs {
+        Inputs {
+            code_version,
+            secrets: BTreeMap::new(),
+        }
+    }
+}
+
 impl Supplies {
     /// Whether a service has all that it needs to start in a version, or can never have it.
     pub(crate) fn suffice(&self, app: AppId, release: &Release, service: ServiceId) -> bool {
