@@ -100,11 +100,16 @@ impl Dag {
             })
             .collect();
         for &service in &order {
-            let reached = runs[usize::from(service.0)];
+            let at = usize::from(service.0);
             let name = || app.service(service).name.clone();
-            if reached == 0 && !is_called[usize::from(service.0)] {
-                return Err(DagError::Unreachable(name()));
+            if runs[at] == 0 {
+                if !is_called[at] {
+                    return Err(DagError::Unreachable(name()));
+                }
+                // The requests of its timers begin there.
+                runs[at] = u64::from(!app.service(service).timers.is_empty());
             }
+            let reached = runs[at];
             if reached > REQUEST_FANOUT_MAX {
                 return Err(DagError::Fanout {
                     service: name(),
@@ -288,6 +293,26 @@ mod tests {
         app.spec.services[2].calls = vec!["d".into()];
         let dag = Dag::new(&app).unwrap();
         assert_eq!([0, 1, 2, 3].map(|s| dag.runs(ServiceId(s))), [1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_service_that_is_only_called_may_send_what_its_timers_cause() {
+        let mut app = application(&[("a", "b", 1), ("c", "b", 2)]);
+        app.spec.services[0].calls = vec!["c".into()];
+        let at = |name: &str| app.service_named(name).unwrap().0;
+        let (b, c) = (at("b"), at("c"));
+        let runs = |app: &Application| [b, c].map(|s| Dag::new(app).unwrap().runs(s));
+        assert_eq!(runs(&app), [1, 0]);
+        let timer = serde_norway::from_str("{name: tick, every: 1s}").unwrap();
+        app.spec.services[usize::from(c.0)].timers = vec![timer];
+        let dag = Dag::new(&app).unwrap();
+        assert_eq!(runs(&app), [3, 1]);
+        let run = dag.run(Via::Timer, 0).unwrap();
+        let sent = [0, 1].map(|n| dag.index(EdgeId(1), run, n).unwrap());
+        assert_eq!(
+            sent.map(|index| dag.run(Via::Edge(EdgeId(1)), index)),
+            [Some(1), Some(2)]
+        );
     }
 
     #[test]
