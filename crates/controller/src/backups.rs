@@ -1,5 +1,4 @@
-//! Backups and restores over the API: the states of shards come from nodes and go to the owner, and
-//! the reverse.
+//! Backups over the API: the states of shards come from nodes and go to the owner.
 
 use crate::core::Core;
 use crate::limits::{BACKUP_KEPT, CHUNK_LEN_MAX};
@@ -16,7 +15,6 @@ use e3_control::limits::{BACKUP_FREEZE_TIMEOUT, PROGRESS_TIMEOUT};
 use e3_control::{AppState, Applied, Backup, Command, CommandError};
 use e3_http::Refusal;
 use e3_model::api::*;
-use e3_model::backup::{Part, Restored};
 use e3_model::document::{API_VERSION, Document, Metadata};
 use e3_model::{AppId, Application, Nanos, ShardKey, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -25,7 +23,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub(crate) struct Offset {
     #[serde(default)]
-    offset: u64,
+    pub(crate) offset: u64,
 }
 
 pub(crate) async fn begin(
@@ -63,6 +61,8 @@ pub(crate) async fn end(
     let taking = core.taking.iter().find(|t| t.number == number);
     let app = taking.map(|t| t.app).ok_or_else(|| no_backup(number))?;
     let why = "its owner gave it up".into();
+    // The decision may need the room.
+    core.backups.remove(number);
     core.execute(&Command::CancelBackup { app, number, why })?;
     core.drop_backup(number);
     Ok(Json(DeleteResponse {}))
@@ -76,8 +76,7 @@ pub(crate) async fn take(
     bytes: Bytes,
 ) -> Result<Json<ChunkResponse>, Refusal> {
     let mut core = s.core();
-    let is_known = core.taking.iter().any(|t| t.number == number);
-    if !is_known || !is_part(&file) {
+    if !core.backups.takes(number) || !is_part(&file) {
         return Err(no_backup(number));
     }
     check_chunk(&bytes)?;
@@ -85,7 +84,7 @@ pub(crate) async fn take(
     Ok(Json(ChunkResponse { len }))
 }
 
-fn check_chunk(bytes: &Bytes) -> Result<(), Refusal> {
+pub(crate) fn check_chunk(bytes: &Bytes) -> Result<(), Refusal> {
     if !bytes.is_empty() {
         return Ok(());
     }
@@ -93,77 +92,13 @@ fn check_chunk(bytes: &Bytes) -> Result<(), Refusal> {
     Err(Refusal::new(StatusCode::BAD_REQUEST, error))
 }
 
-pub(crate) async fn begin_restore(
-    State(s): State<Shared>,
-    body: Result<Json<BackupRequest>, JsonRejection>,
-) -> Result<Json<RestoreResponse>, Refusal> {
-    let Json(request) = body.map_err(|e| bad_json(&e))?;
-    let mut core = s.core();
-    if let Err(error) = core.control.check_restored_name(&request.app) {
-        let refusal = Refusal::new(StatusCode::CONFLICT, error.to_string());
-        return Err(match error {
-            CommandError::Exists(_) => refusal.hint(EXISTS_HINT),
-            _ => refusal,
-        });
-    }
-    let now = core.clock.now();
-    // Differs from all before: the clock does not go back, and one thread serves all.
-    let number = now.since(Timestamp::ZERO).0 / 1_000;
-    core.restores.create(number)?;
-    core.uploads.insert(number, now);
-    Ok(Json(RestoreResponse { restore: number }))
-}
-
-pub(crate) const EXISTS_HINT: &str =
-    "restore it under another name with --as NAME, or delete that one first: e3 delete";
-
-/// The owner sends bytes of a shard's state.
-pub(crate) async fn upload(
-    State(s): State<Shared>,
-    Path((number, file)): Path<(u64, String)>,
-    Query(Offset { offset }): Query<Offset>,
-    bytes: Bytes,
-) -> Result<Json<ChunkResponse>, Refusal> {
-    let mut core = s.core();
-    let now = core.clock.now();
-    let used = core.uploads.get_mut(&number).filter(|_| is_part(&file));
-    let Some(used) = used else {
-        return Err(no_restore(number));
-    };
-    check_chunk(&bytes)?;
-    *used = now;
-    let len = core.restores.append(number, &file, offset, &bytes)?;
-    Ok(Json(ChunkResponse { len }))
-}
-
-/// A node fetches the state with which a shard begins.
-pub(crate) async fn restored(
-    State(s): State<Shared>,
-    Path((_, number, file)): Path<(u32, u64, String)>,
-    Query(Offset { offset }): Query<Offset>,
-) -> Result<Vec<u8>, Refusal> {
-    let core = s.core();
-    let bytes = if is_part(&file) {
-        let len_max = CHUNK_LEN_MAX as u64;
-        core.restores.read(number, &file, offset, len_max)?
-    } else {
-        None
-    };
-    bytes.ok_or_else(|| no_restore(number))
-}
-
 fn no_backup(number: u64) -> Refusal {
     let error = format!("there is no backup {number}, or its files are gone");
     Refusal::new(StatusCode::NOT_FOUND, error)
 }
 
-fn no_restore(number: u64) -> Refusal {
-    let error = format!("there is no restore {number}, or its files are gone");
-    Refusal::new(StatusCode::NOT_FOUND, error)
-}
-
 /// Whether this is the name of a part, see [`Part::file`]: no other path may follow from it.
-fn is_part(file: &str) -> bool {
+pub(crate) fn is_part(file: &str) -> bool {
     let is_number = |n: &str| n.parse::<u16>().is_ok_and(|value| value.to_string() == n);
     let parts = file.split_once('-');
     parts.is_some_and(|(service, shard)| is_number(service) && is_number(shard))
@@ -381,6 +316,8 @@ impl Core {
         let late: Vec<(AppId, u64, String)> = late.collect();
         for (app, number, why) in late {
             tracing::warn!(number, why, "backup cancelled");
+            // The decision may need the room.
+            self.backups.remove(number);
             if let Err(e) = self.execute(&Command::CancelBackup { app, number, why }) {
                 self.complain(format!("the end of backup {number} is not stored: {e}"));
             }
@@ -444,42 +381,6 @@ impl Core {
         idle.into_iter()
             .filter(|_| knows_all)
             .for_each(|number| self.restores.remove(number));
-    }
-
-    /// The state that an application is deployed with, if all of it is here.
-    pub(crate) fn restored(
-        &self,
-        app: &Application,
-        q: &RestoreRequest,
-        dry_run: bool,
-    ) -> Result<Restored, Refusal> {
-        let is_here = |part: &Part| {
-            let Part { len, crc, .. } = *part;
-            self.restores.written(q.restore, &part.file()) == Written { len, crc }
-        };
-        if let Some(part) = q.parts.iter().find(|p| !dry_run && !is_here(p)) {
-            let (name, shard) = (&app.name, part.shard);
-            let services = &app.spec.services;
-            let service = services.get(usize::from(part.service.0));
-            let service = service.map_or("?", |service| &service.name);
-            let error = format!("the state of {name}/{service}/{shard} is not all here");
-            return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error));
-        }
-        let cut_at_max_ms = Nanos(u64::MAX).as_millis();
-        if q.cut_at_unix_ms > cut_at_max_ms {
-            let at_ms = q.cut_at_unix_ms;
-            let error = format!("cutAtUnixMs is {at_ms}, must be at most {cut_at_max_ms}");
-            return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error));
-        }
-        let cut_at = Timestamp::ZERO + Nanos::from_millis(q.cut_at_unix_ms);
-        let now = self.clock.now();
-        Ok(Restored {
-            number: q.restore,
-            identity: q.identity,
-            shift: now.since(cut_at),
-            at: now,
-            parts: q.parts.clone(),
-        })
     }
 }
 

@@ -22,7 +22,8 @@ use e3_model::{Formats, NodeId, ShardKey, Timestamp};
 use e3_store::Store;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use tokio::sync::watch;
+use std::sync::Arc;
+use tokio::sync::{Notify, watch};
 
 /// Everything that the controller knows.
 pub(crate) struct Core {
@@ -62,6 +63,8 @@ pub(crate) struct Core {
     /// Why the controller decides nothing any more: it is not known what is on disk, or decisions are
     /// missing.
     broken: Option<String>,
+    /// Tells the process to end, so that another one reads what is on disk.
+    pub(crate) restart: Arc<Notify>,
     /// The last message about a decision that was not stored, so that it is not logged ten times a
     /// second.
     pub(crate) complaint: Option<String>,
@@ -71,6 +74,17 @@ pub(crate) struct Core {
     pub(crate) plan_requests: BTreeMap<NodeId, u64>,
     /// Random number of this process: what it sent as a version is what it knows by that number.
     pub(crate) plan_source: u64,
+}
+
+/// Tells the process to end if a decision panics.
+struct RestartsOnPanic(Arc<Notify>);
+
+impl Drop for RestartsOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.notify_one();
+        }
+    }
 }
 
 /// A command as it is logged. It is read back here, since a log that cannot be read holds up the controller
@@ -140,6 +154,7 @@ impl Core {
             garbage: 0,
             store,
             broken: None,
+            restart: Arc::default(),
             complaint: None,
             version,
             plans: Plans::default(),
@@ -197,7 +212,8 @@ impl Core {
         let mut next = self.control.fork();
         next.set_waiting_requests(self.hearing.orchestrator.waiting());
         // If this panics, the log may hold commands that the state lacks.
-        self.broken = Some("a decision failed while it was stored; restart the controller".into());
+        self.broken = Some("a decision failed while it was stored; the controller restarts".into());
+        let _guard = RestartsOnPanic(self.restart.clone());
         let mut done = Vec::new();
         for command in commands {
             let taken = self.take(&mut next, command);
@@ -210,7 +226,9 @@ impl Core {
         self.broken = None;
         if next.version != self.control.version {
             if let Err(e) = self.store.sync() {
-                self.broken = Some(format!("{e}; restart the controller"));
+                tracing::error!("{e}: it is not known what is in the log");
+                self.broken = Some(format!("{e}; the controller restarts"));
+                self.restart.notify_one();
                 return Err(e.into());
             }
             self.show(next);

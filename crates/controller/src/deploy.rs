@@ -2,11 +2,11 @@
 
 mod checks;
 
-use crate::backups::EXISTS_HINT;
 use crate::blobs::digest;
 use crate::core::Core;
 use crate::error::ExecuteError;
 use crate::refusal::not_stored;
+use crate::restores::EXISTS_HINT;
 use crate::solve::Problem;
 use axum::http::StatusCode;
 use base64::Engine;

@@ -35,6 +35,7 @@ mod progress;
 mod rate;
 mod refusal;
 mod replay;
+mod restores;
 mod route;
 mod router;
 mod routes;
@@ -94,6 +95,7 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
     let heartbeats = UdpSocket::bind(address).await.map_err(bind)?;
     let (version_out, version) = watch::channel(0);
     let core = Core::open(&config, Clock::new(), version_out)?;
+    let restart = core.restart.clone();
     let audit = AuditLog::open(config.dir.join("audit"))?;
     let shared = Shared {
         core: Arc::new(Mutex::new(core)),
@@ -121,6 +123,8 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
         result = served => result,
         // Without heartbeats no lost node would be noticed, so the controller exits to be restarted.
         ended = &mut hearing => Err(io::Error::other(format!("receiving heartbeats ended: {ended:?}"))),
+        // The process that follows knows what is on the disk, and decides again.
+        () = restart.notified() => Err(io::Error::other("it is not known what is in the log")),
         () = async { stop_signal().await; tokio::time::sleep(CLOSE_GRACE).await } => Ok(()),
     };
     hearing.abort();

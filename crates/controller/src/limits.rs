@@ -34,6 +34,9 @@ pub const SECRET_LEN: usize = 32;
 pub const BODY_LEN_MAX: usize = 64 << 10;
 /// Bytes of a shard's state in one request, or in one answer.
 pub const CHUNK_LEN_MAX: usize = 1 << 20;
+/// Bytes on the disk that states of shards leave free for decisions. Without room for these no node that fails is
+/// replaced.
+pub const PARTS_FREE_MIN: u64 = 32 << 20;
 /// How long the files of a backup that nobody fetches are kept, and parts that nobody deploys.
 pub const BACKUP_KEPT: Nanos = Nanos::from_secs(600);
 /// See [`ClientTimeouts::header`].

@@ -1,8 +1,10 @@
 //! States of shards on the controller's disk: those of backups, until they are fetched, and those that
 //! restored applications begin with.
 
+use crate::limits::PARTS_FREE_MIN;
 use e3_http::Refusal;
 use e3_wire::part::checksum;
+use rustix::fs::statvfs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -63,6 +65,11 @@ impl Parts {
         self.numbers.iter().copied()
     }
 
+    /// Whether it takes parts of this number.
+    pub(crate) fn takes(&self, number: u64) -> bool {
+        self.numbers.contains(&number)
+    }
+
     /// Makes room for parts.
     pub(crate) fn create(&mut self, number: u64) -> Result<(), Refusal> {
         let dir = self.dir.join(number.to_string());
@@ -95,7 +102,8 @@ impl Parts {
         all.map(|(_, written)| written.len).sum()
     }
 
-    /// Appends a chunk. One that came before changes nothing. `file` is a name that this process made.
+    /// Appends a chunk. One that came before changes nothing. `file` is a name that this process made. Refuses
+    /// what would leave the decisions too little room on the disk.
     pub(crate) fn append(
         &mut self,
         number: u64,
@@ -116,6 +124,16 @@ impl Parts {
             return Err(Refusal::new(StatusCode::CONFLICT, error));
         }
         let path = self.file(number, file);
+        let free = statvfs(&self.dir).map_err(|e| not_written(&path, &e.into()))?;
+        let free_len = free.f_bavail.saturating_mul(free.f_frsize);
+        if free_len < PARTS_FREE_MIN + bytes.len() as u64 {
+            let error = format!(
+                "{} cannot be written: its disk has {free_len} bytes free, of which {PARTS_FREE_MIN} are kept",
+                path.display()
+            );
+            return Err(Refusal::new(StatusCode::INSUFFICIENT_STORAGE, error)
+                .hint("make room on the controller's disk, then try again"));
+        }
         let append = || -> io::Result<()> {
             let mut options = OpenOptions::new();
             let options = options.create(true).truncate(false).write(true).mode(0o600);

@@ -5,7 +5,7 @@ use crate::openapi::openapi;
 use crate::shared::Shared;
 use crate::{
     access, apps, audit_route, backups, events, hardware, metrics, node_plan, nodes, operate,
-    orchestrator, pending, power, secrets, tokens,
+    orchestrator, pending, power, restores, secrets, tokens,
 };
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
@@ -75,7 +75,7 @@ fn node_routes() -> Router<Shared> {
         )
         .route(
             "/v1/nodes/{id}/restores/{restore}/{part}",
-            get(backups::restored),
+            get(restores::fetch),
         )
         .route("/v1/blobs/{digest}", get(apps::blob))
         .route("/v1/drain", post(operate::drain))
@@ -152,8 +152,8 @@ fn backup_routes() -> Router<Shared> {
             get(backups::view).delete(backups::end),
         )
         .route("/v1/backups/{backup}/{file}", get(backups::fetch))
-        .route("/v1/restores", post(backups::begin_restore))
-        .route("/v1/restores/{restore}/{part}", post(backups::upload))
+        .route("/v1/restores", post(restores::begin))
+        .route("/v1/restores/{restore}/{part}", post(restores::upload))
 }
 
 fn status(status: ProcessStatus) -> Json<StatusView> {

@@ -51,7 +51,11 @@ impl Core {
         self.secret_files = false;
         for (app, name) in self.blobs.secret_names() {
             if let Err(e) = self.import_secret(&app, &name) {
-                tracing::error!("secret {name:?} of application {app:?} stays in its file: {e}");
+                self.complain(format!(
+                    "secret {name:?} of application {app:?} stays in its file: {e}"
+                ));
+                // There may be room on the disk later.
+                self.secret_files = true;
             }
         }
     }

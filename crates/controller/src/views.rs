@@ -146,7 +146,12 @@ impl Core {
         let primary = self.instance_report(key, shard.primary);
         let primary = primary.filter(|r| r.role == Role::Primary);
         let view = |node: NodeId| {
-            let role = shard.role(node).expect("listed");
+            // A shard without any copy has no roles, and waits for its primary.
+            let role = match shard.role(node) {
+                Some(role) => role,
+                None if node == shard.primary => Role::Primary,
+                None => Role::Backup,
+            };
             let report = self.instance_report(key, node);
             let (status, reason) = self.status(app, shard, node);
             let totals = match role {

@@ -2,7 +2,7 @@
 
 use crate::common::{APP, Controller, NODES, beat, free_port, good_report};
 use e3_model::api::*;
-use e3_model::plan::NodeWelcome;
+use e3_model::plan::{NodeWelcome, Role};
 use serde_json::json;
 use std::path::Path;
 
@@ -65,6 +65,51 @@ impl Cluster {
 }
 
 /// The controller made a process a member and ended before it could say so, and with it all other nodes.
+#[test]
+fn a_shard_that_no_node_may_hold_is_shown_as_one_that_waits() {
+    let tmp = tempfile::tempdir().unwrap();
+    let address = free_port();
+    let controller = Controller::start(tmp.path(), address);
+    let nodes: Vec<_> = NODES.iter().map(|n| controller.join(n, 1)).collect();
+    let beats = beat(address, nodes.clone());
+    let front = "      stateful: true\n      replicas: 2\n      resources: {cpu: 0.5, memory: 64Mi}\n      \
+                 collections:\n        - {name: seen, kind: counter}\n";
+    assert!(APP.contains(front));
+    let pinned = "      pin: {node: s1-nic0}\n      resources: {cpu: 0.5, memory: 64Mi}\n";
+    let (status, body) = controller.deploy(&APP.replacen(front, pinned, 1));
+    assert_eq!(status, 200, "{body}");
+    let lost = nodes[1];
+    let others: Vec<_> = nodes
+        .iter()
+        .filter(|n| n.node != lost.node)
+        .copied()
+        .collect();
+    let before = controller.plan(&others[0]).version;
+    let _beats = beat(address, others.clone());
+    drop(beats);
+    let first = || -> InstanceView {
+        let all: Vec<InstanceView> = controller.view("/v1/instances");
+        let front = all
+            .into_iter()
+            .find(|i| i.instance == "two-services/front/0");
+        front.unwrap()
+    };
+    let path = format!(
+        "/v1/nodes/{}/plan?incarnation=1&after={before}&wait_ms=15000",
+        others[0].node.0
+    );
+    assert_eq!(controller.get(&path).0, 200, "the loss is noticed");
+    let front = first();
+    assert_eq!(
+        (front.role, front.status),
+        (Role::Primary, InstanceStatus::Waiting)
+    );
+    assert_eq!(controller.get("/v1/apps/two-services").0, 200);
+    assert_eq!(controller.get("/v1/apps").0, 200);
+    assert_eq!(controller.get("/metrics").0, 200);
+    assert_eq!(controller.get("/readyz").0, 503);
+}
+
 #[test]
 fn a_process_that_was_not_told_that_it_joined_keeps_nobody_waiting() {
     let tmp = tempfile::tempdir().unwrap();

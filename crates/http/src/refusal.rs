@@ -16,6 +16,11 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// Its status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// A refusal without hint and headers.
     pub fn new(status: StatusCode, error: impl Into<String>) -> Refusal {
         let error = error.into();

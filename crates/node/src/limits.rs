@@ -31,6 +31,8 @@ pub const DISK_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 pub const START_RETRY_MIN: Duration = Duration::from_secs(1);
 /// The time doubles with each failure up to this one.
 pub const START_RETRY_MAX: Duration = Duration::from_secs(30);
+/// A module that did not load is loaded again after this time.
+pub const LOAD_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Between two tries while the controller is down.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// The controller's answer to a hello came at once if it took no longer.

@@ -8,7 +8,7 @@ use crate::limits::{CHUNK_LEN_MAX, CHUNKS_AHEAD, RETRY_INTERVAL};
 use e3_model::backup::{Part, part_file};
 use e3_model::{NodeId, ShardKey};
 use e3_net::Doorbell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,6 +44,12 @@ struct Fetch {
     order: u64,
     number: u64,
     part: Part,
+}
+
+/// A part of which the bytes up to an offset are here.
+struct Fetching {
+    fetch: Fetch,
+    offset: u64,
 }
 
 /// Its next bytes.
@@ -187,39 +193,67 @@ impl Way {
     }
 
     fn fetch_all(&self, orders: &Receiver<Fetch>, chunks: &SyncSender<Fetched>) {
-        while let Ok(fetch) = orders.recv() {
-            let Fetch {
-                key,
-                order,
-                number,
-                part,
-            } = fetch;
-            let mut offset = 0;
-            while offset < part.len && !self.has_left() {
-                let (node, file) = (self.node.0, part.file());
-                let path = format!("/v1/nodes/{node}/restores/{number}/{file}?offset={offset}");
-                let bytes = match self.api.bytes(&path) {
-                    Ok(bytes) if !bytes.is_empty() => bytes,
-                    Ok(_) => {
-                        tracing::error!(number, offset, "the state of a shard is cut short");
-                        break;
-                    }
-                    Err(e @ NoBytes::Refused { status: 404, .. }) => {
-                        tracing::warn!(number, error = %e, "the state of a shard is gone");
-                        break;
-                    }
-                    Err(_) => {
-                        thread::sleep(RETRY_INTERVAL);
-                        continue;
-                    }
-                };
-                offset += bytes.len() as u64;
-                let fetched = Fetched { key, order, bytes };
-                if chunks.send(fetched).is_err() {
-                    return;
-                }
-                self.bell.ring();
+        let mut open: VecDeque<Fetching> = VecDeque::new();
+        let mut complaint = None;
+        while !self.has_left() {
+            let first = match open.is_empty().then(|| orders.recv()) {
+                Some(Ok(first)) => Some(first),
+                Some(Err(_)) => return,
+                None => None,
+            };
+            for fetch in first.into_iter().chain(orders.try_iter()) {
+                // Nobody takes the bytes of an earlier order.
+                open.retain(|earlier| earlier.fetch.key != fetch.key);
+                open.push_back(Fetching { fetch, offset: 0 });
             }
+            let Some(mut fetching) = open.pop_front() else {
+                continue;
+            };
+            let Fetching { fetch, offset } = &mut fetching;
+            match self.fetch(fetch, *offset) {
+                Ok(Some(bytes)) => {
+                    *offset += bytes.len() as u64;
+                    let (key, order) = (fetch.key, fetch.order);
+                    if chunks.send(Fetched { key, order, bytes }).is_err() {
+                        return;
+                    }
+                    self.bell.ring();
+                    if *offset < fetch.part.len {
+                        open.push_front(fetching);
+                    }
+                }
+                Ok(None) => {}
+                Err(why) => {
+                    if complaint.as_ref() != Some(&why) {
+                        tracing::warn!("a shard waits for its state: {why}");
+                        complaint = Some(why);
+                    }
+                    // The others need not wait for it.
+                    open.push_back(fetching);
+                    thread::sleep(RETRY_INTERVAL);
+                }
+            }
+        }
+    }
+
+    /// The next bytes of a part; none if there are no more. After an error it can be tried again.
+    fn fetch(&self, fetch: &Fetch, offset: u64) -> Result<Option<Vec<u8>>, String> {
+        let (node, number, file) = (self.node.0, fetch.number, fetch.part.file());
+        if offset >= fetch.part.len {
+            return Ok(None);
+        }
+        let path = format!("/v1/nodes/{node}/restores/{number}/{file}?offset={offset}");
+        match self.api.bytes(&path) {
+            Ok(bytes) if !bytes.is_empty() => Ok(Some(bytes)),
+            Ok(_) => {
+                tracing::error!(number, file, offset, "the state of a shard is cut short");
+                Ok(None)
+            }
+            Err(e @ NoBytes::Refused { status: 404, .. }) => {
+                tracing::warn!(number, file, error = %e, "the state of a shard is gone");
+                Ok(None)
+            }
+            Err(e) => Err(format!("part {file} of restore {number}: {e}")),
         }
     }
 }

@@ -135,6 +135,7 @@ impl Process {
             have: Supplies::default(),
             modules: BTreeMap::new(),
             compiled: BTreeSet::new(),
+            loads_again: false,
             is_told: false,
             agent_events: agent_sender.clone(),
             bell: with.bell.clone(),

@@ -5,7 +5,7 @@
 use crate::agent::{AgentEvent, Api};
 use crate::config::NodeError;
 use crate::essential;
-use crate::limits::RETRY_INTERVAL;
+use crate::limits::{LOAD_RETRY_INTERVAL, RETRY_INTERVAL};
 use e3_engine::{Code, Loader};
 use e3_model::api::SecretValue;
 use e3_model::application::Service;
@@ -124,6 +124,8 @@ pub(crate) struct Supplier {
     pub(crate) modules: BTreeMap<String, Arc<[u8]>>,
     /// Modules that were compiled, or cannot be.
     pub(crate) compiled: BTreeSet<String>,
+    /// Whether modules are loaded again that did not load.
+    pub(crate) loads_again: bool,
     /// Whether the driver has what is in `have`.
     pub(crate) is_told: bool,
     pub(crate) agent_events: Sender<AgentEvent>,
@@ -137,14 +139,18 @@ impl Supplier {
             self.loader.yield_to_others();
             let Ok(mut plan) = plans.recv() else { return };
             loop {
-                let next = match self.supply(&plan, &plans) {
+                let supplied = self.supply(&plan, &plans);
+                let next_within = |wait| match plans.recv_timeout(wait) {
+                    Err(RecvTimeoutError::Timeout) => Some(plan.clone()),
+                    next => next.ok(),
+                };
+                // The machine may have lacked memory for a module that did not load.
+                self.loads_again = self.have.code.values().any(Result::is_err);
+                let next = match supplied {
+                    Supplied::All if self.loads_again => next_within(LOAD_RETRY_INTERVAL),
                     Supplied::All => plans.recv().ok(),
                     Supplied::Superseded(newer) => Some(newer),
-                    Supplied::InPart => match plans.recv_timeout(RETRY_INTERVAL) {
-                        Ok(newer) => Some(newer),
-                        Err(RecvTimeoutError::Timeout) => Some(plan),
-                        Err(RecvTimeoutError::Disconnected) => None,
-                    },
+                    Supplied::InPart => next_within(RETRY_INTERVAL),
                     Supplied::NotWanted => None,
                 };
                 match next {
@@ -247,7 +253,8 @@ impl Supplier {
     fn load(&mut self, need: &Need) -> Result<(), String> {
         let digest = module(&need.release, need.service);
         let has = if need.is_here {
-            self.have.code.contains_key(digest)
+            let code = self.have.code.get(digest);
+            code.is_some_and(|code| code.is_ok() || !self.loads_again)
         } else {
             self.compiled.contains(digest)
         };

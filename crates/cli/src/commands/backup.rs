@@ -10,6 +10,7 @@ use crate::ui::text::{bytes, count, plural};
 use crate::ui::values::duration;
 use clap::Args;
 use e3_model::backup::{BackupHead, BackupPhase, BackupView};
+use e3_wire::part::checksum;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -150,12 +151,12 @@ fn write(client: &Client, path: &Path, view: BackupView) -> Result<Summary, Fail
     };
     let head = view.head.ok_or_else(unreadable)?;
     let mut writer = Writer::create(path, &head)?;
-    let files = head.files.iter().map(|f| (f.digest.clone(), f.len));
-    let contents = files.chain(head.parts.iter().map(|p| (p.file(), p.len)));
-    let contents: Vec<(String, u64)> = contents.collect();
-    let bar = output::progress(contents.iter().map(|(_, len)| len).sum(), "write");
-    for (file, len) in contents {
-        let mut offset = 0;
+    let files = head.files.iter().map(|f| (f.digest.clone(), f.len, None));
+    let parts = head.parts.iter().map(|p| (p.file(), p.len, Some(p.crc)));
+    let contents: Vec<(String, u64, Option<u32>)> = files.chain(parts).collect();
+    let bar = output::progress(contents.iter().map(|(_, len, _)| len).sum(), "write");
+    for (file, len, crc) in contents {
+        let (mut offset, mut sum) = (0, Sum::of(crc));
         while offset < len {
             let chunk = client.backup_file(view.backup, &file, offset)?;
             if chunk.is_empty() || offset + chunk.len() as u64 > len {
@@ -164,8 +165,14 @@ fn write(client: &Client, path: &Path, view: BackupView) -> Result<Summary, Fail
                 return Err(Failure::new(Exit::Unexpected, message).hint("try again"));
             }
             writer.data(&chunk)?;
+            sum.add(&chunk);
             offset += chunk.len() as u64;
             bar.inc(chunk.len() as u64);
+        }
+        if !sum.is_right(&file) {
+            let message = format!("{file} is damaged at the controller, so there is no backup");
+            return Err(Failure::new(Exit::Unexpected, message)
+                .hint("check the controller's disk, then try again"));
         }
     }
     bar.finish_and_clear();
@@ -174,4 +181,34 @@ fn write(client: &Client, path: &Path, view: BackupView) -> Result<Summary, Fail
         pause_ms: Some(view.pause_ms),
         ..Summary::new(&view.app, path, len, &head)
     })
+}
+
+/// What shows that bytes came as they were: a part's checksum, or the content of a file that is named after its
+/// SHA-256.
+enum Sum {
+    Part { crc: u32, found: u32 },
+    File(Vec<u8>),
+}
+
+impl Sum {
+    fn of(crc: Option<u32>) -> Sum {
+        match crc {
+            Some(crc) => Sum::Part { crc, found: 0 },
+            None => Sum::File(Vec::new()),
+        }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        match self {
+            Sum::Part { found, .. } => *found = checksum(*found, bytes),
+            Sum::File(content) => content.extend_from_slice(bytes),
+        }
+    }
+
+    fn is_right(&self, file: &str) -> bool {
+        match self {
+            Sum::Part { crc, found } => crc == found,
+            Sum::File(content) => e3_engine::sha256(content) == file,
+        }
+    }
 }
