@@ -179,6 +179,7 @@ impl Control {
         self.apps.remove(&id);
         self.secrets.remove(name);
         self.orchestration.forget(id, None);
+        self.stalled.retain(|key| key.app != id);
         Ok(Applied::Changed)
     }
 }

@@ -12,7 +12,7 @@ use crate::migration::Cancelled;
 use crate::reach::Ways;
 use crate::state::{AppState, Control};
 use e3_model::plan::{Role, ShardPlan};
-use e3_model::{NodeId, ShardKey};
+use e3_model::{Format, NodeId, ShardKey};
 use e3_placement::limits::REJECTED_MAX;
 use e3_placement::{Decision, Misfit, Request, fits, fits_firmly, pick_backup, pick_primary};
 
@@ -55,7 +55,13 @@ impl Control {
     pub(crate) fn drain(&mut self, node: NodeId) -> Result<Applied, CommandError> {
         self.check_node(node)?;
         if !self.drained.insert(node) {
-            return Ok(Applied::Nothing);
+            if self.format < Format::WAITS_END || self.stalled.is_empty() {
+                return Ok(Applied::Nothing);
+            }
+            // The operator asks again.
+            self.stalled.clear();
+            self.settle_all();
+            return Ok(Applied::Changed);
         }
         self.cordoned.remove(&node);
         self.stalled.clear();

@@ -13,7 +13,7 @@ use crate::state::{AppState, Control, Member};
 use crate::view::{stand_apart, take_out, take_over};
 use crate::waiting::Waiting;
 use e3_model::plan::{AppPlan, NodeHello, NodeWelcome, Role, ShardPlan};
-use e3_model::{AppId, NodeId, ServiceId, ShardKey, Timestamp};
+use e3_model::{AppId, Format, NodeId, ServiceId, ShardKey, Timestamp};
 use e3_placement::{Request, pick_backup, pick_primary};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -148,7 +148,9 @@ impl Control {
         let needs = |app: &AppState, shard: &ShardPlan| {
             let is_on_disk = app.plan.app.service(shard.service).is_on_disk();
             let is_last = shard.primary == node && shard.backups.is_empty();
-            is_on_disk && is_last && !app.is_orphan(shard)
+            // The controller has the state of one that is being restored.
+            let is_only_here = is_last && !app.is_restoring(app.plan.key(shard));
+            is_on_disk && is_only_here && !app.is_orphan(shard)
         };
         let is_needed = |key: &ShardKey| {
             let app = &self.apps[&key.app];
@@ -208,7 +210,13 @@ impl Control {
         };
         member.exited = incarnation;
         self.now = self.now.max(at);
-        self.bury(node, &|_, _| true);
+        let leaves = self.format >= Format::WAITS_END;
+        let is_restoring = |app: &AppPlan, shard: &ShardPlan| {
+            let restored = app.restored.as_ref();
+            restored.is_some_and(|r| r.part(shard.service, shard.shard).is_some())
+        };
+        // A shard that is being restored begins again elsewhere.
+        self.bury(node, &|app, shard| !(leaves && is_restoring(app, shard)));
         self.settle_all();
         Applied::Changed
     }

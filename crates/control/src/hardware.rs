@@ -91,6 +91,7 @@ impl Control {
         self.cordoned.remove(&node);
         self.returned.remove(&node);
         self.removed.insert(node, name);
+        self.orchestration.forget_home(node);
         self.power_caps.keep_known(&self.topology);
         self.forget_index();
         self.settle_all();
@@ -158,7 +159,8 @@ impl Control {
     /// Whether a node in service, up or not, may take the replica of a shard that is on `from`.
     fn may_leave(&self, app: &AppState, shard: &ShardPlan, from: NodeId) -> bool {
         let servers = self.servers();
-        let pin = &app.plan.app.service(shard.service).pin;
+        let service = app.plan.app.service(shard.service);
+        let (pin, required) = (&service.pin, service.accelerators_required());
         let moving = app.migrations.iter();
         let key = app.plan.key(shard);
         let goes = moving.clone().any(|m| m.key == key && m.from == from);
@@ -176,7 +178,12 @@ impl Control {
                 Some(Pin::Kind(kind)) => n.node.kind == *kind,
                 Some(Pin::Node(name)) => n.node.name == *name,
             };
-            n.id != from && !self.is_out_of_service(n.id) && is_meant && !taken.contains(&n.server)
+            let is_equipped = n.node.accelerators.include(required);
+            n.id != from
+                && !self.is_out_of_service(n.id)
+                && is_meant
+                && is_equipped
+                && !taken.contains(&n.server)
         };
         self.topology.nodes().any(may_take)
     }

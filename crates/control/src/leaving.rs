@@ -6,7 +6,7 @@ use crate::reach::{Ways, to_leave};
 use crate::state::{AppState, Loss};
 use crate::view::{retire, take_out, take_over};
 use e3_model::plan::ShardPlan;
-use e3_model::{NodeId, Timestamp};
+use e3_model::{Format, NodeId, Timestamp};
 use std::collections::BTreeSet;
 
 impl AppState {
@@ -28,13 +28,16 @@ impl AppState {
         now: Timestamp,
         servers: &[usize],
         up: &dyn Fn(NodeId) -> bool,
+        format: Format,
     ) {
         let shard = &self.plan.shards[at];
         if self.is_orphan(shard) || are_up(shard, up) {
             return;
         }
         let stateful = self.plan.app.service(shard.service).stateful;
-        let waits = !up(shard.primary) && !has_heir(shard, up);
+        // The controller has the state of one that is being restored.
+        let may_begin = format >= Format::WAITS_END && self.is_restoring(self.plan.key(shard));
+        let waits = !up(shard.primary) && !has_heir(shard, up) && !may_begin;
         if waits && stateful {
             // A move needs a primary. The copies stay where they are.
             let key = self.plan.key(&self.plan.shards[at]);

@@ -10,7 +10,7 @@ use crate::state::{AppState, Control};
 use crate::view::{installed, leave, leave_as_former, take_over};
 use e3_model::backup::Part;
 use e3_model::plan::{NodeEvent, Role, ShardPlan};
-use e3_model::{NodeId, ShardKey};
+use e3_model::{Format, NodeId, ShardKey};
 use e3_placement::{Request, fits};
 use serde::{Deserialize, Serialize};
 
@@ -274,6 +274,7 @@ impl Control {
         | NodeEvent::Cut { key, .. }
         | NodeEvent::Restored { key, .. }) = event;
         let app = self.apps.get_mut(&key.app);
+        let was_moving = app.as_ref().is_some_and(|app| app.is_moving(key));
         let changed = app.is_some_and(|app| match event {
             NodeEvent::Synced { view, backup, .. } => app.on_synced(key, view, backup),
             NodeEvent::Frozen { view, .. } => app.on_stopped(key, view) || app.on_frozen(key, view),
@@ -310,6 +311,16 @@ impl Control {
         });
         if !changed {
             return Applied::Nothing;
+        }
+        if self.format >= Format::WAITS_END {
+            let has_copied = was_moving || matches!(event, NodeEvent::Synced { .. });
+            let apps = &self.apps;
+            // What kept its last move may be over.
+            self.stalled.retain(|stalled| {
+                let app = apps.get(&stalled.app);
+                let is_there = app.is_some_and(|app| app.shard(*stalled).is_some());
+                is_there && !(has_copied && *stalled == key)
+            });
         }
         self.settle_all();
         Applied::Changed

@@ -180,6 +180,12 @@ impl Orchestration {
         moved.at + cooldown(s.instance_cooldown_s, moved.repeats, s.cooldown_s_max)
     }
 
+    /// Forgets a home that is no more: nothing can return there.
+    pub(crate) fn forget_home(&mut self, node: NodeId) {
+        self.displaced.retain(|d| d.home != node);
+        self.spread.retain(|d| d.home != node);
+    }
+
     /// Forgets the moves of instances that are no longer the same.
     pub(crate) fn forget(&mut self, app: AppId, service: Option<ServiceId>) {
         let is_it = |key: ShardKey| key.app == app && service.is_none_or(|s| s == key.service);

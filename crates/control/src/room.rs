@@ -50,7 +50,10 @@ impl Control {
                 | Command::Migrate { .. }
                 | Command::Orchestrate(_)
         );
-        if gives_back && !self.waiting.is_empty() {
+        // Shards come together before a merge a few at a time, as far as there is room.
+        let gathers = self.format >= Format::WAITS_END
+            && self.apps.values().any(|app| app.resharding.is_some());
+        if gives_back && (!self.waiting.is_empty() || gathers) {
             self.settle_all();
         }
     }

@@ -53,7 +53,7 @@ impl Control {
     /// Shards leave silent nodes and those that their primary cannot reach.
     fn leave_lost(&mut self, ways: &Ways) {
         let unsettled = self.unsettled(ways);
-        let (now, servers) = (self.now, self.servers());
+        let (now, servers, format) = (self.now, self.servers(), self.format);
         let members = &self.members;
         let up = |node| members.get(&node).is_some_and(|m| m.up);
         let stays = |app: &AppState, key| {
@@ -67,7 +67,7 @@ impl Control {
             }
             let app = self.apps.get_mut(&key.app).expect("just seen");
             if let Some(at) = app.position(key) {
-                app.leave_silent(at, now, &servers, &up);
+                app.leave_silent(at, now, &servers, &up, format);
                 app.leave_cut(at, now, &servers, ways, &up);
             }
         }
@@ -102,7 +102,8 @@ impl AppState {
         }
         if !is_up(shard.primary) {
             let waits = service.stateful && !has_heir(shard, &is_up);
-            return !waits || self.is_moving(self.plan.key(shard));
+            let key = self.plan.key(shard);
+            return !waits || self.is_moving(key) || self.is_restoring(key);
         }
         // Until its copies have left, others do not come.
         let leaves = shard.staying().count() < shard.backups.len();

@@ -157,8 +157,8 @@ impl Counters {
             let (seconds, joules) = costs[&node.node.kind];
             let old = before.shards.get(&c.key);
             let by_service = used.entry((c.key.app, c.key.service)).or_default();
-            let handled = self.add_shard(now, c, old, joules.unwrap_or(0.0), by_service);
-            busy_core_seconds += handled as f64 * seconds;
+            let runs = self.add_shard(now, c, old, joules.unwrap_or(0.0), by_service);
+            busy_core_seconds += runs as f64 * seconds;
         }
         self.add_ingress(report, &before, control);
         let is_emulated = node.node.emulated;
@@ -168,7 +168,7 @@ impl Counters {
         self.add_energy(&node, busy_core_seconds, span);
     }
 
-    /// Adds what is new of a shard; gives how many requests it has handled since the report before.
+    /// Adds what is new of a shard; gives how many requests and calls it has handled since the report before.
     fn add_shard(
         &mut self,
         now: Timestamp,
@@ -179,6 +179,7 @@ impl Counters {
     ) -> u64 {
         let since = |of: fn(&ShardCounts) -> u64| increase(of(c), old.map_or(0, of));
         let handled = since(|c| c.handled);
+        let runs = handled.saturating_add(since(|c| c.calls));
         let (dead, expired) = (since(|c| c.dead_lettered), since(|c| c.expired));
         let busy_seconds = since(|c| c.busy.0) as f64 / 1e9;
         let totals = self.shards.entry(c.key).or_default();
@@ -187,14 +188,14 @@ impl Counters {
         add(&mut totals.dead_lettered, dead);
         add(&mut totals.expired, expired);
         totals.busy_seconds += busy_seconds;
-        totals.joules += handled as f64 * joules;
+        totals.joules += runs as f64 * joules;
         by_service.busy_seconds += busy_seconds;
-        add(&mut by_service.handled, handled);
+        add(&mut by_service.handled, runs);
         self.apps
             .entry(c.key.app)
             .or_default()
             .note(now, dead, expired);
-        handled
+        runs
     }
 
     /// Adds what is new of the requests that came from clients.

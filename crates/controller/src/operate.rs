@@ -13,6 +13,7 @@ use axum::http::StatusCode;
 use e3_control::{Applied, Command, CommandError, RolledBack, Seen, Stays, Undrained};
 use e3_http::Refusal;
 use e3_model::api::*;
+use e3_model::application::Pin;
 use e3_model::format::RELEASE;
 use e3_model::{AppId, Format, NodeId, ServiceId, Timestamp};
 
@@ -178,6 +179,16 @@ impl Core {
                 shards,
             }
         };
+        let spec = self.control.apps[&app].plan.app.service(service);
+        if let (Some(Pin::Node(node)), Command::Reshard { shards: 2.., .. }) = (&spec.pin, &command)
+        {
+            let error = format!(
+                "service {:?} is pinned to node {node}, which can have one shard of it",
+                q.service
+            );
+            return Err(Refusal::new(StatusCode::CONFLICT, error)
+                .hint("pins cannot change: deploy it without the pin under another name"));
+        }
         let refused = |e: ExecuteError| match e {
             ExecuteError::Command(_) if waits => {
                 let service = &q.service;

@@ -257,7 +257,8 @@ impl Replica {
             && primary.frozen
             && is_quiet
             && primary.is_at_rest(log)
-            && primary.streams.all_have(log.op)
+            // A copy that joins goes on with the successor.
+            && primary.streams.acked_by_all(log.op) == log.op
         {
             events.push(NodeEvent::Frozen {
                 key: *key,

@@ -373,6 +373,17 @@ pub struct Subscription {
     pub service: String,
 }
 
+/// Two services of which one sends to the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flow {
+    /// The sender.
+    pub from: ServiceId,
+    /// The receiver.
+    pub to: ServiceId,
+    /// The receiver answers, and the sender waits.
+    pub is_call: bool,
+}
+
 /// A checked application.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Application {
@@ -425,6 +436,18 @@ impl Application {
         let all = self.spec.subscriptions.iter();
         let subscriptions = all.filter(move |s| self.topic_of(s) == *topic);
         subscriptions.filter_map(|s| Some(self.service_named(&s.service)?.0))
+    }
+
+    /// By sender: its channels, then its calls. Panics if the application was not checked.
+    pub fn flows(&self) -> impl Iterator<Item = Flow> {
+        let services = (0..self.spec.services.len()).map(|s| ServiceId(s as u16));
+        services.flat_map(|from| {
+            let id = |name: &String| self.service_named(name).expect("checked when parsed").0;
+            let channels = self.channels_from(from).map(|(_, to, _)| (to, false));
+            let calls = self.service(from).calls.iter();
+            let all = channels.chain(calls.map(move |name| (id(name), true)));
+            all.map(move |(to, is_call)| Flow { from, to, is_call })
+        })
     }
 
     /// The channels that leave a service, in the manifest's order: (edge, receiver, channel).

@@ -50,6 +50,9 @@ impl Format {
     /// From this format on a snapshot has all dead letters of the log as it was at its beginning. Before, those
     /// were missing that had gone until they were sent.
     pub const LETTERS_OF_BEGINNING: Format = Format(11);
+    /// From this format on a restore does not wait for a node that is lost, a change of the number of shards goes on
+    /// when another application makes way, and a shard whose move stalled may move again after another one.
+    pub const WAITS_END: Format = Format(11);
     /// The newest that this program writes. When a format changes, this goes up by one, and the
     /// recorded bytes of the one before stay (`crates/wire/tests/recorded`).
     pub const NEWEST: Format = Format(11);

@@ -145,6 +145,13 @@ fn bounds(spec: &ApplicationSpec) -> Check {
             "spec.load.rateRps",
             || format!("rateRps is {}, must be more than 0", load.rate_rps),
         )?;
+        let len = load.request_bytes;
+        let len_max = PAYLOAD_LEN_MAX as u32;
+        ensure(
+            (1..=len_max).contains(&len),
+            "spec.load.requestBytes",
+            || format!("requestBytes is {len}, must be 1..={len_max}"),
+        )?;
         let hours = load.day.len();
         ensure(hours == 0 || hours == HOURS, "spec.load.day", || {
             format!("day has {hours} factors, must be {HOURS}")

@@ -5,6 +5,7 @@ use crate::decision::{Level, Placement, level};
 use crate::latency::{Apart, between_us};
 use crate::limits::BACKUP_CPU_FRACTION;
 use crate::request::Request;
+use e3_model::application::Flow;
 use e3_model::{Application, NodeId, Profile, ServiceId, Topology, Watts};
 use e3_power::knee::knee;
 use e3_power::{IdleServers, Instance, Knee, KneeInput, ModelError, PowerModel};
@@ -134,23 +135,24 @@ impl Judged<'_> {
 
     fn communication_us(&self) -> f64 {
         let app = self.request.app;
-        let channels = self.request.services().flat_map(|from| {
-            let to = app.channels_from(from).map(move |(_, to, _)| (from, to));
-            to.collect::<Vec<_>>()
-        });
         let parents = |to: ServiceId| {
-            let all = self.request.services();
-            let of = all.filter(move |s| app.channels_from(*s).any(|(_, t, _)| t == to));
-            of.map(|s| self.request.visits_expected(s)).sum::<f64>()
+            let of = app.flows().filter(move |f| f.to == to);
+            of.map(|f| self.request.visits_expected(f.from))
+                .sum::<f64>()
         };
-        let cost = channels.map(|(from, to)| {
+        let cost = app.flows().map(|Flow { from, to, is_call }| {
             let all = parents(to);
             let share = if all > 0.0 {
                 self.request.visits_expected(from) / all
             } else {
                 0.0
             };
-            self.request.visits_expected(to) * share * self.mean_hop_us(from, to)
+            let back = if is_call {
+                self.mean_hop_us(to, from)
+            } else {
+                0.0
+            };
+            self.request.visits_expected(to) * share * (self.mean_hop_us(from, to) + back)
         });
         cost.sum()
     }

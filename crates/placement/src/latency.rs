@@ -1,30 +1,55 @@
-//! Time of a request through an idle cluster: the longest path of messages from the ingress service.
+//! Time of a request through an idle cluster: the longest path of messages from the ingress service. A service takes
+//! the time of those that it calls too, since it waits for them.
 
 use crate::limits::{ROUND_TRIP_HOSTS_US, ROUND_TRIP_PCIE, ROUND_TRIP_SMARTNICS};
 use e3_model::dag::Dag;
 use e3_model::{Application, NodeKind, ServiceId};
 
-/// The channels of an application, for paths through it.
+/// The channels and calls of an application, for paths through it.
 #[derive(Clone, Debug)]
 pub(crate) struct Paths {
     /// Channels, those of later services first.
     channels: Vec<(ServiceId, ServiceId)>,
+    /// Callers with the called, those of later services first.
+    calls: Vec<(ServiceId, ServiceId)>,
     source: ServiceId,
     services: usize,
 }
 
 impl Paths {
     pub(crate) fn new(app: &Application, dag: &Dag) -> Paths {
-        let last_first = dag.order().iter().rev();
-        let channels = last_first.flat_map(|from| {
-            let to = app.channels_from(*from).map(|(_, to, _)| (*from, to));
-            to.collect::<Vec<_>>()
-        });
+        let last_first = |is_call: bool| {
+            let from = dag.order().iter().rev();
+            let flows = from.flat_map(|from| {
+                let flows = app
+                    .flows()
+                    .filter(|f| f.is_call == is_call && f.from == *from);
+                flows.map(|f| (f.from, f.to)).collect::<Vec<_>>()
+            });
+            flows.collect()
+        };
         Paths {
-            channels: channels.collect(),
+            channels: last_first(false),
+            calls: last_first(true),
             source: dag.source(),
             services: app.spec.services.len(),
         }
+    }
+
+    /// By service: its time, with that of its calls, if a message takes `time` at a service and `hop` from one to
+    /// another. In the unit of these.
+    pub(crate) fn with_calls(
+        &self,
+        time: impl Fn(ServiceId) -> f64,
+        hop: impl Fn(ServiceId, ServiceId) -> f64,
+    ) -> Vec<f64> {
+        let services = (0..self.services).map(|s| ServiceId(s as u16));
+        let mut all: Vec<f64> = services.map(time).collect();
+        for &(caller, called) in &self.calls {
+            let waits = hop(caller, called) + all[usize::from(called.0)] + hop(called, caller);
+            all[usize::from(caller.0)] += waits;
+        }
+        all
     }
 
     /// The longest path, if a message takes `time` at a service and `hop` from one to another. In the unit
@@ -34,13 +59,16 @@ impl Paths {
         time: impl Fn(ServiceId) -> f64,
         hop: impl Fn(ServiceId, ServiceId) -> f64,
     ) -> f64 {
+        let time = self.with_calls(time, &hop);
         let mut after = vec![0.0f64; self.services];
         for &(from, to) in &self.channels {
-            let way = hop(from, to) + time(to) + after[usize::from(to.0)];
+            let at = usize::from(to.0);
+            let way = hop(from, to) + time[at] + after[at];
             let longest = &mut after[usize::from(from.0)];
             *longest = longest.max(way);
         }
-        time(self.source) + after[usize::from(self.source.0)]
+        let source = usize::from(self.source.0);
+        time[source] + after[source]
     }
 }
 

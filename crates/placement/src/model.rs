@@ -55,8 +55,7 @@ pub(crate) struct Part {
     backup: [Option<Work>; 2],
     /// Messages of one shard for one request of a client.
     pub(crate) messages: f64,
-    /// Parents, with the part of its messages that comes from them.
-    parents: Vec<(usize, f64)>,
+    parents: Vec<Parent>,
     is_source: bool,
     entry_bytes: f64,
     /// Service time by kind; 0 if it is not known.
@@ -156,6 +155,17 @@ impl Part {
         let least = self.primary.iter().flatten().map(|w| w.core_s);
         least.fold(f64::INFINITY, f64::min) * self.shards as f64
     }
+}
+
+/// A part of the model that sends to another one, or calls it.
+#[derive(Clone, Debug)]
+struct Parent {
+    /// Its place in the walk.
+    part: usize,
+    /// Part of the messages and calls that comes from it.
+    share: f64,
+    /// It gets answers.
+    calls: bool,
 }
 
 impl Model {
@@ -301,18 +311,24 @@ impl Model {
             of.bytes_in += q * entry;
             of.bytes_out += p * (part.replicas - 1) as f64 * entry;
         }
-        for (parent, share) in &part.parents {
-            let senders = counts.of(*parent, Role::Primary);
+        for parent in &part.parents {
+            let senders = counts.of(parent.part, Role::Primary);
             let sending = self.by_server(senders);
             let receiving = self.by_server(primaries);
             let all: f64 = sending.iter().sum();
             let received: f64 = receiving.iter().sum();
-            let each = part.messages * share / all * self.wire_bytes;
+            let each = part.messages * parent.share / all * self.wire_bytes;
             for (at, site) in self.sites.iter().enumerate() {
                 let from_others = all - sending[site.server];
-                use_of[at].bytes_in += f64::from(primaries[at]) * from_others * each;
+                let from_others = f64::from(primaries[at]) * from_others * each;
                 let to_others = received - receiving[site.server];
-                use_of[at].bytes_out += f64::from(senders[at]) * to_others * each;
+                let to_others = f64::from(senders[at]) * to_others * each;
+                use_of[at].bytes_in += from_others;
+                use_of[at].bytes_out += to_others;
+                if parent.calls {
+                    use_of[at].bytes_in += to_others;
+                    use_of[at].bytes_out += from_others;
+                }
             }
         }
     }
@@ -476,17 +492,18 @@ fn part(request: &Request<'_>, cluster: &Cluster, service: ServiceId, reserved: 
     }
 }
 
-/// Parents by their place in the walk, each with its part of the messages.
-fn parents(request: &Request<'_>, service: ServiceId) -> Vec<(usize, f64)> {
-    let app = request.app;
-    let name = &app.service(service).name;
-    let channels = app.spec.channels.iter().filter(|c| c.to == *name);
-    let from = channels.filter_map(|c| Some(app.service_named(&c.from)?.0));
-    let from: Vec<_> = from.collect();
-    let all: f64 = from.iter().map(|s| request.visits_expected(*s)).sum();
-    let place = |s: &ServiceId| request.walk().iter().position(|(w, _)| w == s);
-    let known = from
-        .iter()
-        .filter_map(|s| Some((place(s)?, request.visits_expected(*s) / all)));
-    known.filter(|(_, share)| *share > 0.0).collect()
+/// Who sends to a service, or calls it.
+fn parents(request: &Request<'_>, service: ServiceId) -> Vec<Parent> {
+    let flows: Vec<_> = request.app.flows().filter(|f| f.to == service).collect();
+    let visits = flows.iter().map(|f| request.visits_expected(f.from));
+    let all: f64 = visits.sum();
+    let place = |s: ServiceId| request.walk().iter().position(|(w, _)| *w == s);
+    let known = flows.iter().filter_map(|f| {
+        Some(Parent {
+            part: place(f.from)?,
+            share: request.visits_expected(f.from) / all,
+            calls: f.is_call,
+        })
+    });
+    known.filter(|parent| parent.share > 0.0).collect()
 }

@@ -391,11 +391,20 @@ fn fastest(profile: Option<&Profile>, bytes: u32) -> u64 {
     times.min().unwrap_or_default().0
 }
 
-/// By service: length of the longest path through it.
+/// By service: length of the longest path through it, or through a service that waits for it.
 fn longest_paths(app: &Application, dag: &Dag, time: impl Fn(ServiceId) -> u64) -> Vec<u64> {
     let count = app.spec.services.len();
     let (mut before, mut after) = (vec![0u64; count], vec![0u64; count]);
     let at = |s: ServiceId| usize::from(s.0);
+    let calls = |s: ServiceId| app.flows().filter(move |f| f.is_call && f.from == s);
+    // A service takes the time of those that it calls too.
+    let mut times: Vec<u64> = (0..count).map(|s| time(ServiceId(s as u16))).collect();
+    for &s in dag.order().iter().rev() {
+        for called in calls(s).map(|f| f.to) {
+            times[at(s)] = times[at(s)].saturating_add(times[at(called)]);
+        }
+    }
+    let time = |s: ServiceId| times[at(s)];
     for &s in dag.order() {
         let here = before[at(s)].saturating_add(time(s));
         for (_, to, _) in app.channels_from(s) {
@@ -407,20 +416,16 @@ fn longest_paths(app: &Application, dag: &Dag, time: impl Fn(ServiceId) -> u64) 
             after[at(s)] = after[at(s)].max(after[at(to)].saturating_add(time(to)));
         }
     }
-    dag.order()
-        .iter()
-        .map(|s| {
-            (
-                *s,
-                before[at(*s)]
-                    .saturating_add(time(*s))
-                    .saturating_add(after[at(*s)]),
-            )
-        })
-        .fold(vec![0; count], |mut all, (s, length)| {
-            all[at(s)] = length;
-            all
-        })
+    let mut through = vec![0u64; count];
+    for &s in dag.order() {
+        let own = before[at(s)].saturating_add(time(s));
+        let own = own.saturating_add(after[at(s)]);
+        through[at(s)] = through[at(s)].max(own);
+        for called in calls(s).map(|f| f.to) {
+            through[at(called)] = through[at(called)].max(through[at(s)]);
+        }
+    }
+    through
 }
 
 /// All services, each with the first that reaches it.

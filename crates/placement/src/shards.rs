@@ -164,6 +164,13 @@ fn augment(
     seen: &mut [bool],
     shard_of_slot: &mut [Option<usize>],
 ) -> bool {
+    let is_free =
+        |slot: &usize| shard_of_slot[*slot].is_none() && !seen[*slot] && allowed(shard, *slot);
+    let free = (0..shard_of_slot.len()).find(is_free);
+    if let Some(slot) = free {
+        shard_of_slot[slot] = Some(shard);
+        return true;
+    }
     for slot in 0..shard_of_slot.len() {
         if seen[slot] || !allowed(shard, slot) {
             continue;

@@ -13,6 +13,7 @@
 use crate::limits::KNEE_UTILISATION;
 use crate::limits::WIRE_OVERHEAD_BYTES;
 use crate::power::{PowerModel, UnknownSystem};
+use e3_model::application::Flow;
 use e3_model::plan::Role;
 use e3_model::profile::Provenance;
 use e3_model::topology::NodeRef;
@@ -358,31 +359,25 @@ fn traffic(
         }
     }
     let server = |node: NodeId| places[&node].server;
-    for i in 0..app.spec.services.len() {
-        let from = ServiceId(i as u16);
-        for (_, to, _) in app.channels_from(from) {
-            // A service with several parents gets from each in proportion to the parents' visits.
-            let parents = app
-                .spec
-                .channels
-                .iter()
-                .filter(|c| app.service(to).name == c.to);
-            let visits = |name: &str| {
-                let found = app.service_named(name);
-                found.map_or(0.0, |(id, _)| input.visits[usize::from(id.0)])
-            };
-            let all: f64 = parents.map(|c| visits(&c.from)).sum();
-            if all == 0.0 {
-                continue;
-            }
-            let share = input.visits[i] / all;
-            let senders = f64::from(app.service(from).shards);
-            for receiver in primaries(to) {
-                let per_sender = messages(input, to) * share / senders * wire;
-                let here = server(receiver.node);
-                for sender in primaries(from).filter(|s| server(s.node) != here) {
-                    nodes[sender.node.index()].bytes_out += per_sender;
-                    nodes[receiver.node.index()].bytes_in += per_sender;
+    let visits = |service: ServiceId| input.visits[usize::from(service.0)];
+    for Flow { from, to, is_call } in app.flows() {
+        // A service with several parents gets from each in proportion to the parents' visits.
+        let parents = app.flows().filter(|f| f.to == to);
+        let all: f64 = parents.map(|f| visits(f.from)).sum();
+        if all == 0.0 {
+            continue;
+        }
+        let share = visits(from) / all;
+        let senders = f64::from(app.service(from).shards);
+        for receiver in primaries(to) {
+            let per_sender = messages(input, to) * share / senders * wire;
+            let here = server(receiver.node);
+            for sender in primaries(from).filter(|s| server(s.node) != here) {
+                nodes[sender.node.index()].bytes_out += per_sender;
+                nodes[receiver.node.index()].bytes_in += per_sender;
+                if is_call {
+                    nodes[receiver.node.index()].bytes_out += per_sender;
+                    nodes[sender.node.index()].bytes_in += per_sender;
                 }
             }
         }

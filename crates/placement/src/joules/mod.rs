@@ -41,6 +41,8 @@ pub use follow::{Carried, Following, Move, Offered, carried, follow};
 
 /// Servers are left asleep if the energy of a request is at most so much above the best.
 const CONSOLIDATION: f64 = 1.02;
+/// Splits of the shards between hosts and SmartNICs that are tried at a time.
+const SPLITS_TRIED: usize = 64;
 /// Numbers of servers that are tried after the best one so far.
 const PATIENCE: usize = 3;
 
@@ -124,26 +126,36 @@ fn best_split(model: &Model, within: Within) -> Option<(Knee, Layout<'_>)> {
     });
     let shards: Vec<usize> = order.iter().map(|i| model.parts[*i].shards).collect();
     let all: usize = shards.iter().sum();
-    let mut best: Option<(Knee, Layout<'_>)> = None;
-    for on_smartnics in 0..=all {
+    let split = |on_smartnics: usize| {
         let mut left = on_smartnics;
         let mut by_part = vec![0; model.parts.len()];
         for (part, shards) in order.iter().zip(&shards) {
             by_part[*part] = left.min(*shards);
             left -= by_part[*part];
         }
-        let Some(layout) = Layout::balanced(model, within, &by_part) else {
-            continue;
-        };
-        let Some(knee) = layout.knee() else { continue };
-        if best
-            .as_ref()
-            .is_none_or(|(best, _)| knee.is_better(best, 0.0))
-        {
-            best = Some((knee, layout));
+        let layout = Layout::balanced(model, within, &by_part)?;
+        Some((on_smartnics, layout.knee()?, layout))
+    };
+    // Of many shards some splits are tried, then those between the best one's neighbours.
+    let (mut from, mut to) = (0, all);
+    let mut best: Option<(usize, Knee, Layout<'_>)> = None;
+    loop {
+        let step = (to - from).div_ceil(SPLITS_TRIED).max(1);
+        let tried = (from..to).step_by(step).chain([to]);
+        for found in tried.filter_map(split) {
+            if best
+                .as_ref()
+                .is_none_or(|best| found.1.is_better(&best.1, 0.0))
+            {
+                best = Some(found);
+            }
         }
+        let at = best.as_ref()?.0;
+        if step == 1 {
+            return best.map(|(_, knee, layout)| (knee, layout));
+        }
+        (from, to) = (at.saturating_sub(step), (at + step).min(all));
     }
-    best
 }
 
 /// What a request would cost with one instance of a service elsewhere: on each node that was
