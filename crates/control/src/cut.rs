@@ -29,6 +29,15 @@ impl Backup {
         self.primaries.len()
     }
 
+    /// Shards with state whose snapshot is not whole.
+    pub fn uncopied(&self) -> impl Iterator<Item = (ServiceId, ShardId)> {
+        let all = self
+            .primaries
+            .iter()
+            .map(|(service, shard, _)| (*service, *shard));
+        all.filter(|id| !self.copied.contains(id))
+    }
+
     pub(crate) fn is_of(&self, key: ShardKey, incarnation: u32) -> bool {
         let of = (key.service, key.shard, incarnation);
         self.outcome.is_none() && self.primaries.contains(&of)

@@ -6,7 +6,7 @@ use e3_control::{Applied, Backup, Command, CommandError};
 use e3_model::backup::{Part, Restored};
 use e3_model::document::parse_application;
 use e3_model::plan::{AppPlan, NodeEvent, ShardPlan};
-use e3_model::{AppId, Nanos, NodeId, ShardKey, Timestamp};
+use e3_model::{AppId, Format, Nanos, NodeId, ShardKey, Timestamp};
 use std::collections::BTreeMap;
 
 const ID: AppId = AppId(1);
@@ -162,8 +162,12 @@ fn parts(s: &Script) -> Vec<Part> {
 /// Deploys the sample with the state of a backup.
 fn restore(s: &mut Script, name: &str, parts: Vec<Part>) -> Result<Applied, CommandError> {
     let text = APP.replacen("name: two-services", &format!("name: {name}"), 1);
+    restore_manifest(s, &text, parts)
+}
+
+fn restore_manifest(s: &mut Script, text: &str, parts: Vec<Part>) -> Result<Applied, CommandError> {
     s.apply(Command::Deploy {
-        app: Box::new(parse_application("a.yaml", &text).unwrap()),
+        app: Box::new(parse_application("a.yaml", text).unwrap()),
         modules: vec!["m1".into(), "m2".into()],
         assets: BTreeMap::new(),
         profiles: BTreeMap::new(),
@@ -249,6 +253,33 @@ fn a_shard_that_loses_its_primary_before_begins_with_its_state_again() {
     s.lose(now.primary);
     assert_ne!(s.shard(key).primary, now.primary);
     s.check();
+}
+
+#[test]
+fn a_shard_does_not_wait_for_a_node_that_is_lost_before() {
+    for (durability, exits) in [("memory", false), ("disk", false), ("disk", true)] {
+        let mut s = Script::filled_in(Format::WAITS_END);
+        let parts = parts(&s);
+        s.ok(Command::Delete {
+            app: "two-services".into(),
+        });
+        let of_service = format!("stateful: true\n      durability: {durability}");
+        let text = APP.replace("stateful: true", &of_service);
+        restore_manifest(&mut s, &text, parts).unwrap();
+        let (key, shard) = waiting(&s).remove(0);
+        if exits {
+            s.exit(shard.primary);
+        } else {
+            s.lose(shard.primary);
+        }
+        let now = s.shard(key);
+        assert_ne!(now.primary, shard.primary, "{durability}, exits: {exits}");
+        assert!(now.era > shard.era && now.frozen, "{now:?}");
+        restored(&mut s, key);
+        assert!(!s.shard(key).frozen);
+        assert_eq!(s.control.apps[&AppId(2)].state_lost, 0);
+        s.check();
+    }
 }
 
 #[test]

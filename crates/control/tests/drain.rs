@@ -4,7 +4,7 @@ use crate::script::{APP, KEY, Script};
 use e3_control::limits::RETURN_MOVES_MAX;
 use e3_control::{Applied, Cancelled, Command, CommandError, MoveOutcome, Stays};
 use e3_model::plan::ShardPlan;
-use e3_model::{AppId, NodeId, ServiceId};
+use e3_model::{AppId, Format, NodeId, ServiceId};
 use e3_placement::Misfit;
 
 fn drain(s: &mut Script, node: NodeId) -> Applied {
@@ -153,6 +153,28 @@ fn a_shard_whose_move_stalled_is_moved_again_when_nodes_change() {
     s.hear(NodeId(node.0 ^ 1));
     s.settle();
     assert!(is_empty(&s, node));
+    s.check();
+}
+
+#[test]
+fn an_operator_who_drains_again_has_stalled_moves_tried_again() {
+    let mut s = Script::filled_in(Format::WAITS_END);
+    let node = s.shard(KEY).primary;
+    drain(&mut s, node);
+    let moves = |s: &Script| {
+        let app = &s.control.apps[&AppId(1)];
+        app.migrations.iter().any(|m| m.key == KEY)
+    };
+    while !moves(&s) {
+        s.settle_reachable();
+    }
+    s.ok(Command::Cancel { key: KEY });
+    s.settle();
+    assert_eq!(s.shard(KEY).primary, node);
+    drain(&mut s, node);
+    s.settle();
+    assert!(is_empty(&s, node));
+    assert_eq!(s.ok(Command::Drain { node }), Applied::Nothing);
     s.check();
 }
 

@@ -325,6 +325,20 @@ fn a_displaced_instance_waits_while_its_home_is_drained_or_lost() {
 }
 
 #[test]
+fn a_displaced_instance_forgets_a_home_that_was_removed() {
+    let mut c = busy();
+    c.nodes.insert(NIC, starved());
+    c.run(2);
+    let displaced = |c: &Cluster| c.script.control.orchestration.displaced().len();
+    assert!(displaced(&c) > 0);
+    c.silent.push(NIC);
+    c.script.ok(Command::Drain { node: NIC });
+    c.script.settle();
+    c.script.ok(Command::RemoveNode { node: NIC });
+    assert_eq!(displaced(&c), 0);
+}
+
+#[test]
 fn without_a_destination_the_event_says_what_is_missing_and_is_not_repeated_each_heartbeat() {
     let mut c = busy();
     for host in [0, 2, 4] {

@@ -2,10 +2,10 @@
 
 use crate::core::Core;
 use crate::limits::{BACKUP_KEPT, CHUNK_LEN_MAX};
-use crate::parts::Written;
+use crate::parts::{Parts, Written};
 use crate::refusal::bad_json;
 use crate::shared::Shared;
-use crate::taking::Taking;
+use crate::taking::{Progress, Taking};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;
@@ -15,6 +15,7 @@ use e3_control::limits::{BACKUP_FREEZE_TIMEOUT, PROGRESS_TIMEOUT};
 use e3_control::{AppState, Applied, Backup, Command, CommandError};
 use e3_http::Refusal;
 use e3_model::api::*;
+use e3_model::backup::part_file;
 use e3_model::document::{API_VERSION, Document, Metadata};
 use e3_model::{AppId, Application, Nanos, ShardKey, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -273,16 +274,17 @@ impl Core {
         let backups = &self.backups;
         let mut cut = Vec::new();
         for taking in &mut self.taking {
-            let bytes = backups.bytes(taking.number);
-            if bytes > taking.moved.1 {
-                taking.moved = (now, bytes);
-            }
             let app = self.control.apps.get(&taking.app);
             let Some(app) = app else { continue };
             if app.plan.backup.is_some_and(|b| b.is_freezing) {
                 taking.froze_at.get_or_insert(now);
             }
             let backup = app.backup.as_ref().filter(|b| b.number == taking.number);
+            let progress = backup.map(|backup| progress(backups, backup));
+            // A shard that is copied sends what it writes, so its bytes say nothing of the others.
+            if progress > Some(taking.moved.1) {
+                taking.moved = (now, progress.unwrap_or_default());
+            }
             if backup.is_some_and(|b| b.outcome == Some(Ok(()))) && taking.cut_at.is_none() {
                 taking.cut_at = Some(now);
                 taking.moved.0 = now;
@@ -305,6 +307,10 @@ impl Core {
                         "its shards did not all stop within {} s",
                         BACKUP_FREEZE_TIMEOUT.as_secs()
                     )
+                }
+                Some(Taking { used, .. }) if now > *used + BACKUP_KEPT => {
+                    let seconds = BACKUP_KEPT.as_secs();
+                    format!("its owner has not asked for it for {seconds} s")
                 }
                 Some(Taking { moved: (at, _), .. }) if now > *at + PROGRESS_TIMEOUT => {
                     format!("no state came for {} s", PROGRESS_TIMEOUT.as_secs())
@@ -381,6 +387,26 @@ impl Core {
         idle.into_iter()
             .filter(|_| knows_all)
             .for_each(|number| self.restores.remove(number));
+    }
+}
+
+/// How far a backup is.
+fn progress(parts: &Parts, backup: &Backup) -> Progress {
+    if backup.outcome.is_some() {
+        return Progress {
+            is_cut: true,
+            copied: backup.shards(),
+            bytes: parts.bytes(backup.number),
+        };
+    }
+    let files = backup
+        .uncopied()
+        .map(|(service, shard)| part_file(service, shard));
+    let bytes = files.map(|file| parts.written(backup.number, &file).len);
+    Progress {
+        is_cut: false,
+        copied: backup.shards() - backup.uncopied().count(),
+        bytes: bytes.sum(),
     }
 }
 

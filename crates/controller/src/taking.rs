@@ -3,6 +3,17 @@
 use e3_model::backup::BackupHead;
 use e3_model::{AppId, Timestamp};
 
+/// How far a backup is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) struct Progress {
+    /// Its cut has been made.
+    pub(crate) is_cut: bool,
+    /// Shards whose snapshot is here.
+    pub(crate) copied: usize,
+    /// Bytes of the others; all bytes after the cut.
+    pub(crate) bytes: u64,
+}
+
 /// What this process knows of a backup.
 pub(crate) struct Taking {
     pub(crate) app: AppId,
@@ -14,8 +25,8 @@ pub(crate) struct Taking {
     /// What the file is to hold: the application as it was at the cut. It may be updated before the file is
     /// fetched.
     pub(crate) head: Option<BackupHead>,
-    /// When bytes came last, and how many had come.
-    pub(crate) moved: (Timestamp, u64),
+    /// When it came further last, and how far.
+    pub(crate) moved: (Timestamp, Progress),
     /// When its owner asked for it last.
     pub(crate) used: Timestamp,
     /// Why the rest does not come.
@@ -30,7 +41,7 @@ impl Taking {
             froze_at: None,
             cut_at: None,
             head: None,
-            moved: (now, 0),
+            moved: (now, Progress::default()),
             used: now,
             failed: None,
         }

@@ -180,7 +180,13 @@ impl Script {
 
     /// All nodes, and the sample deployed with state in every shard.
     pub fn filled() -> Script {
-        let mut s = Script::all();
+        Script::filled_in(Format::default())
+    }
+
+    /// The same with a log of this format.
+    pub fn filled_in(format: Format) -> Script {
+        let mut s = Script::founded(format);
+        s.join_all(&NODES);
         s.deploy().unwrap();
         s.fill();
         s
