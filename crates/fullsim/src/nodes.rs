@@ -224,7 +224,7 @@ impl Nodes {
                 node.worker.handle_journaled(now, number);
                 return true;
             }
-            // Applications with calls and requests over HTTP are refused, and nothing is backed up.
+            // Applications with calls are refused, stubs ask nothing over HTTP, and nothing is backed up.
             Output::Relay { .. }
             | Output::Answer { .. }
             | Output::Http(_)

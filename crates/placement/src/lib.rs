@@ -32,6 +32,7 @@ mod model;
 mod nicfirst;
 mod node_state;
 mod objective;
+mod parents;
 mod placers;
 mod request;
 mod search;

@@ -12,6 +12,7 @@ use crate::fit::{Ask, allowed, wanted};
 use crate::index::Free;
 pub(crate) use crate::knee::Knee;
 use crate::objective::{Objective, objective};
+use crate::parents::{Parent, parents};
 use crate::request::{Demand, Request};
 use e3_model::plan::Role;
 use e3_model::{NodeId, NodeKind, ServiceId};
@@ -155,17 +156,6 @@ impl Part {
         let least = self.primary.iter().flatten().map(|w| w.core_s);
         least.fold(f64::INFINITY, f64::min) * self.shards as f64
     }
-}
-
-/// A part of the model that sends to another one, or calls it.
-#[derive(Clone, Debug)]
-struct Parent {
-    /// Its place in the walk.
-    part: usize,
-    /// Part of the messages and calls that comes from it.
-    share: f64,
-    /// It gets answers.
-    calls: bool,
 }
 
 impl Model {
@@ -490,20 +480,4 @@ fn part(request: &Request<'_>, cluster: &Cluster, service: ServiceId, reserved: 
             time.map_or(0.0, |t| t.as_secs_f64() * 1e6)
         }),
     }
-}
-
-/// Who sends to a service, or calls it.
-fn parents(request: &Request<'_>, service: ServiceId) -> Vec<Parent> {
-    let flows: Vec<_> = request.app.flows().filter(|f| f.to == service).collect();
-    let visits = flows.iter().map(|f| request.visits_expected(f.from));
-    let all: f64 = visits.sum();
-    let place = |s: ServiceId| request.walk().iter().position(|(w, _)| *w == s);
-    let known = flows.iter().filter_map(|f| {
-        Some(Parent {
-            part: place(f.from)?,
-            share: request.visits_expected(f.from) / all,
-            calls: f.is_call,
-        })
-    });
-    known.filter(|parent| parent.share > 0.0).collect()
 }
