@@ -26,6 +26,7 @@ mod instance;
 pub mod limits;
 mod memory;
 mod native;
+mod pattern_records;
 mod pattern_set;
 mod shared;
 mod solo;

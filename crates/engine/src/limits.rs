@@ -44,6 +44,11 @@ pub const PATTERN_BYTES_MAX: usize = 256 << 10;
 pub const DFA_PATTERN_BYTES_MAX: usize = 8 << 10;
 /// Occurrences that one search of a text may find.
 pub const MATCHES_MAX: usize = 1 << 16;
+/// Occurrences that are looked at for each that may be found: those of patterns with regard to case are compared
+/// again.
+pub const CANDIDATES_FACTOR: usize = 16;
+/// Over all states of a set's automaton, the patterns that end there. The automaton lists them all.
+pub const MATCH_RECORDS_MAX: usize = 1 << 20;
 /// Buffers that are kept for reuse.
 pub const BUFFERS_MAX: usize = 256;
 /// Capacity above which a buffer is not kept.

@@ -5,7 +5,10 @@
 //! a pattern of the former found is compared again.
 
 use crate::codes::{BOUND, LENGTH};
-use crate::limits::{DFA_PATTERN_BYTES_MAX, PATTERN_BYTES_MAX, PATTERNS_MAX};
+use crate::limits::{
+    CANDIDATES_FACTOR, DFA_PATTERN_BYTES_MAX, MATCH_RECORDS_MAX, PATTERN_BYTES_MAX, PATTERNS_MAX,
+};
+use crate::pattern_records::records;
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
 /// A compiled set.
@@ -43,6 +46,9 @@ impl PatternSet {
         } else {
             AhoCorasickKind::ContiguousNFA
         };
+        if records(patterns.iter().map(|(p, _)| *p), fold) > MATCH_RECORDS_MAX {
+            return Err(BOUND);
+        }
         let automaton = AhoCorasick::builder()
             .ascii_case_insensitive(fold)
             .kind(Some(kind))
@@ -67,12 +73,15 @@ impl PatternSet {
     }
 
     /// All occurrences, overlapping ones too, as (end, pattern), in that order; false if there are
-    /// more than `max`.
+    /// more than `max`, or if far more differ from their patterns in case alone.
     pub(crate) fn find(&self, text: &[u8], max: usize, out: &mut Vec<(u32, u32)>) -> bool {
         if self.automaton.patterns_len() == 0 {
             return true;
         }
-        for found in self.automaton.find_overlapping_iter(text) {
+        for (looked, found) in self.automaton.find_overlapping_iter(text).enumerate() {
+            if looked == max.saturating_mul(CANDIDATES_FACTOR) {
+                return false;
+            }
             let pattern = found.pattern().as_usize();
             let exact = self.exact.get(pattern).and_then(Option::as_deref);
             if exact.is_some_and(|p| *p != text[found.range()]) {
@@ -86,5 +95,42 @@ impl PatternSet {
         // by end already: this only orders what ends at the same place
         out.sort_unstable();
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packed(patterns: &[(&[u8], u32)]) -> Vec<u8> {
+        let of = |(pattern, flags): &(&[u8], u32)| {
+            let len = pattern.len() as u32;
+            [&flags.to_le_bytes()[..], &len.to_le_bytes(), pattern].concat()
+        };
+        patterns.iter().flat_map(of).collect()
+    }
+
+    #[test]
+    fn a_set_whose_automaton_would_fill_the_memory_is_refused() {
+        let long = vec![b'a'; 196_609];
+        let mut patterns: Vec<(&[u8], u32)> = vec![(b"a", 0); PATTERNS_MAX - 1];
+        patterns.push((&long, 0));
+        let refused = PatternSet::parse(&packed(&patterns), 0);
+        assert_eq!(refused.err(), Some(BOUND));
+        patterns.truncate(5);
+        patterns.push((&long, 0));
+        assert!(PatternSet::parse(&packed(&patterns), 0).is_ok());
+    }
+
+    #[test]
+    fn occurrences_in_another_case_take_bounded_time() {
+        let mut patterns: Vec<(&[u8], u32)> = vec![(b"A", 0); 1_000];
+        patterns.push((b"b", 1));
+        let set = PatternSet::parse(&packed(&patterns), 0).unwrap();
+        let mut out = Vec::new();
+        assert!(!set.find(b"aaB", 10, &mut out), "too many to look at");
+        out.clear();
+        assert!(set.find(b"xxB", 10, &mut out));
+        assert_eq!(out, [(3, 1_000)]);
     }
 }

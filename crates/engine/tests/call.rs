@@ -5,6 +5,7 @@ use e3_engine::{InstanceId, InstanceSpec};
 use e3_invocation::{
     Call, CallAnswer, CallError, Completion, Effects, HandlerError, Invocation, Outcome, Reply,
 };
+use e3_model::Nanos;
 use std::time::{Duration, Instant};
 
 /// What the handler does depends on the first byte of its payload: `c` calls "prices" with the rest and
@@ -131,6 +132,35 @@ fn called(payload: &[u8]) -> Outcome {
     p.engine.submit(A, invocation).unwrap();
     p.until_done(1);
     p.done.remove(0).1.outcome
+}
+
+/// What a request, or a call, leaves to its entry.
+fn effects(p: &mut Pair, token: u64, payload: &[u8], is_call: bool) -> Effects {
+    let invocation = Invocation {
+        is_call,
+        ..request(token, payload)
+    };
+    p.engine.submit(A, invocation).unwrap();
+    p.until_done(1);
+    match p.done.remove(0).1.outcome {
+        Outcome::Completed(effects) => effects,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_call_leaves_keys_that_have_expired_to_the_next_request() {
+    let mut p = Pair::new();
+    let mut spec = caller();
+    spec.collections[0].ttl = Some(Nanos(100));
+    let state = p.start_with(A, &module(MODULE), spec);
+    assert!(!effects(&mut p, 1, b"p", false).writes.is_empty());
+    assert_eq!(state.borrow().expiring(), 1);
+    // No entry would say that it is gone.
+    assert!(effects(&mut p, 500, b"e", true).writes.is_empty());
+    assert_eq!(state.borrow().expiring(), 1);
+    assert!(!effects(&mut p, 501, b"e", false).writes.is_empty());
+    assert_eq!(state.borrow().expiring(), 0);
 }
 
 #[test]

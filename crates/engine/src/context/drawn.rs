@@ -18,7 +18,12 @@ pub(crate) struct Drawn {
 }
 
 impl Drawn {
-    pub(crate) fn new(key: &RandomKey, service: &str, invocation: &Invocation) -> Drawn {
+    /// `instance`: `app/service/shard`. The shard does not count: the same message may be handled again in another one
+    /// when the number of shards has changed.
+    pub(crate) fn new(key: &RandomKey, instance: &str, invocation: &Invocation) -> Drawn {
+        let service = instance
+            .rsplit_once('/')
+            .map_or(instance, |(service, _)| service);
         let mut run = hmac(&key.0);
         run.update(service.as_bytes());
         run.update(&[0]);

@@ -91,6 +91,7 @@ fn commit(ctx: &mut Ctx, now: Instant) -> Result<(), HandlerError> {
     let Some(Invocation {
         slot,
         state_bytes_max,
+        is_call,
         ..
     }) = &ctx.invocation
     else {
@@ -106,11 +107,14 @@ fn commit(ctx: &mut Ctx, now: Instant) -> Result<(), HandlerError> {
     if growth > 0 && used + growth > max {
         return Err(HandlerError::Full { used, growth, max });
     }
-    let writes = &mut ctx.effects.writes;
-    let room = EFFECTS_LEN_MAX - len;
-    ctx.state
-        .borrow_mut()
-        .commit(writes, slot.0, *state_bytes_max, room)?;
+    // A call changes nothing: no entry says that keys have expired since the last one.
+    if !is_call {
+        let writes = &mut ctx.effects.writes;
+        let room = EFFECTS_LEN_MAX - len;
+        ctx.state
+            .borrow_mut()
+            .commit(writes, slot.0, *state_bytes_max, room)?;
+    }
     let Some(invocation) = ctx.invocation.take() else {
         return Ok(());
     };
