@@ -181,7 +181,12 @@ impl Ingress {
             }
             session.asker = from;
             let later = deadline > session.deadline;
-            let is_revived = session.is_expired() && later;
+            // Only the shard can remember a key for longer, so it hears of a repeat that may come again later.
+            let is_noted = session.keyed
+                && session.reply.is_some()
+                && !session.is_held
+                && deadline > session.deadline + REPEAT_NOTED_AFTER;
+            let is_revived = (session.is_expired() && later) || is_noted;
             if is_revived {
                 session.reply = None;
             }

@@ -24,6 +24,8 @@ pub(crate) struct Ask {
     /// When the handler asked.
     pub(crate) sent: Timestamp,
     pub(crate) deadline: Timestamp,
+    /// Another primary may have asked before.
+    pub(crate) may_be_sent: bool,
 }
 
 /// Who gets an outbound request.
@@ -52,6 +54,8 @@ pub struct HttpAsk {
     pub deadline: Timestamp,
     /// The same for every repetition, also by another node.
     pub idempotency_key: String,
+    /// Another node may have sent it before: without an answer nobody knows whether it was handled.
+    pub may_be_sent: bool,
 }
 
 /// The attempts at an outbound request that has no answer.
@@ -341,16 +345,21 @@ impl Outbounds {
         }
     }
 
-    /// A request is over: its answer is handled, or it was cancelled or replaced.
-    pub(crate) fn forget(&mut self, id: RequestId) {
+    /// A request is over: its answer is handled, or it was cancelled or replaced. True if somebody may still be
+    /// asked.
+    pub(crate) fn forget(&mut self, id: RequestId) -> bool {
         match self.open.remove(&id).map(|open| open.progress) {
             Some(Progress::Asked { retry_at, .. }) => {
                 self.retries.remove(&(retry_at, id));
+                true
             }
             Some(Progress::Answered { number, .. }) => {
                 self.answered.remove(&number);
+                false
             }
-            Some(Progress::Handling) | None => {}
+            // It was without an answer at its deadline, or has one.
+            Some(Progress::Handling) => true,
+            None => false,
         }
     }
 
@@ -393,5 +402,41 @@ pub(crate) struct Passage {
     pub(crate) answers: VecDeque<Answered>,
     /// What the driver was given and has not answered.
     pub(crate) tickets: BTreeMap<u64, (ShardKey, RequestId)>,
-    pub(crate) next_ticket: u64,
+    /// The same by request.
+    by_request: BTreeMap<(ShardKey, RequestId), u64>,
+    next_ticket: u64,
+}
+
+impl Passage {
+    /// A ticket for a request that the driver is given.
+    pub(crate) fn open(&mut self, shard: ShardKey, id: RequestId) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.tickets.insert(ticket, (shard, id));
+        self.by_request.insert((shard, id), ticket);
+        ticket
+    }
+
+    /// Whose request a ticket is, which is over now.
+    pub(crate) fn close(&mut self, ticket: u64) -> Option<(ShardKey, RequestId)> {
+        let request = self.tickets.remove(&ticket)?;
+        if self.by_request.get(&request) == Some(&ticket) {
+            self.by_request.remove(&request);
+        }
+        Some(request)
+    }
+
+    /// The ticket of a request.
+    pub(crate) fn ticket(&self, shard: ShardKey, id: RequestId) -> Option<u64> {
+        self.by_request.get(&(shard, id)).copied()
+    }
+
+    /// The tickets of a shard.
+    pub(crate) fn tickets_of(&self, shard: ShardKey) -> Vec<u64> {
+        let first = (shard, RequestId { client: 0, seq: 0 });
+        let all = self.by_request.range(first..);
+        all.take_while(|((of, _), _)| *of == shard)
+            .map(|(_, ticket)| *ticket)
+            .collect()
+    }
 }

@@ -448,7 +448,7 @@ impl Primary {
         if deliberate::is(Fault::ReleaseBeforeCommit) {
             emit(turn, &entry, Asked::by_entry(&entry), None, &[]);
         }
-        self.end_outbound(turn.cx, turn.shard, &entry);
+        self.end_outbound(turn, &entry);
         self.note_fired(&entry);
         self.streams.replicate(turn, &entry);
         self.export_entry(turn.effects, &entry);

@@ -170,6 +170,8 @@ pub(crate) enum Effect {
     },
     /// Make an outbound request of the service.
     Ask(Box<Ask>),
+    /// Nobody waits for the answer to an outbound request any more.
+    AskEnds(RequestId),
     /// Answer a call.
     Answer { caller: Caller, answer: CallAnswer },
     /// Call the replica again at this time.

@@ -86,6 +86,11 @@ pub enum Output {
     /// to connect, and on answers that say so, the driver repeats it until its deadline. If it cannot
     /// begin now, it answers [`e3_wire::entry::Outcome::Overloaded`] and is asked again.
     Http(HttpAsk),
+    /// Make no more attempts at a request over HTTP: nobody waits for its answer.
+    HttpCancel {
+        /// That of its [`HttpAsk`].
+        ticket: u64,
+    },
     /// Make an instance of the shard's service ready.
     Start {
         /// The shard.

@@ -147,3 +147,33 @@ fn a_driver_without_room_is_asked_again() {
     c.pass(50);
     assert_eq!(answers.borrow()[0].2, b"at last");
 }
+
+#[test]
+fn the_driver_hears_that_nobody_waits_for_a_request_any_more() {
+    let mut c = cluster();
+    let deadline = after(&c, 30_000);
+    handle(&mut c, move |_| {
+        vec![ask("h", Destination::Http(http()), deadline, b"")]
+    });
+    request(&mut c, 1);
+    c.pass(50);
+    let first = c.http[0].1.ticket;
+    assert!(!c.http[0].1.may_be_sent);
+    // One of the same name takes its place.
+    request(&mut c, 2);
+    c.pass(50);
+    assert_eq!(c.cancelled, [(0, first)]);
+    assert_eq!(c.http.len(), 1);
+    let second = c.http[0].1.ticket;
+    // Another node asks from here on.
+    c.promote(shard(0, 0), 1);
+    c.publish();
+    c.pass(3_000);
+    assert_eq!(c.cancelled, [(0, first), (0, second)]);
+    let asked = &c.http[0];
+    assert!(asked.0 == 1 && asked.1.may_be_sent, "{asked:?}");
+    // What is answered needs no more.
+    answer_http(&mut c, 200, b"");
+    c.pass(100);
+    assert_eq!(c.cancelled.len(), 2);
+}

@@ -228,6 +228,7 @@ impl Nodes {
             Output::Relay { .. }
             | Output::Answer { .. }
             | Output::Http(_)
+            | Output::HttpCancel { .. }
             | Output::Discard { .. }
             | Output::CallAnswer { .. }
             | Output::Export { .. }

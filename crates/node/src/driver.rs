@@ -156,7 +156,7 @@ impl Driver {
                 match event {
                     AgentEvent::Plan(plan) => {
                         self.worker.handle_plan(self.clock.now(), plan);
-                        self.door.set_plan(Some(self.worker.plan()));
+                        self.open_door();
                         self.network.follow(self.worker.plan());
                         // An instance that the plan stops must not run again: its state is a backup's now.
                         self.drain();
@@ -281,6 +281,7 @@ impl Driver {
                     ran = true;
                     self.ask_http(ask);
                 }
+                Output::HttpCancel { ticket } => self.http.cancel(ticket),
                 Output::Start { key, state } => {
                     ran = true;
                     self.start(key, state);
@@ -327,6 +328,7 @@ impl Driver {
             body: ask.body,
             deadline: Instant::now() + Duration::from(left),
             idempotency_key: ask.idempotency_key,
+            may_be_sent: ask.may_be_sent,
         });
     }
 
@@ -378,11 +380,19 @@ impl Driver {
         next.min(self.network.next_due())
     }
 
+    /// Takes requests, unless the clock is wrong: then others shall get them.
+    fn open_door(&self) {
+        let plan = self.worker.plan();
+        let is_open = plan.version > 0 && !self.is_clock_off;
+        self.door.set_plan(is_open.then_some(plan));
+    }
+
     fn log_clock(&mut self) {
         let is_off = self.worker.is_clock_off();
         if std::mem::replace(&mut self.is_clock_off, is_off) == is_off {
             return;
         }
+        self.open_door();
         if is_off {
             tracing::error!(
                 "the clock is more than {CLOCK_SKEW_MAX} from most others' or the controller's; set it right and restart the node"

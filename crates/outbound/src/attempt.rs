@@ -131,6 +131,7 @@ fn message(request: &Request) -> Result<http::Request<&[u8]>, http::Error> {
 fn received(mut response: http::Response<Body>) -> Attempt {
     let status = u32::from(response.status().as_u16());
     let retry_after = retry_after(response.headers());
+    let is_busy = matches!(status, 408 | 425 | 429 | 502 | 503 | 504);
     // A body as long as the limit counts as too long.
     let body = response
         .body_mut()
@@ -138,6 +139,8 @@ fn received(mut response: http::Response<Body>) -> Attempt {
         .limit(PAYLOAD_LEN_MAX as u64 + 1);
     let body = match body.read_to_vec() {
         Ok(body) => body,
+        // What the page says does not matter: it is asked again.
+        Err(_) if is_busy => Vec::new(),
         Err(Error::BodyExceedsLimit(_)) => {
             let reason = format!(
                 "response with status {status} has a body of more than {PAYLOAD_LEN_MAX} bytes"
@@ -148,14 +151,14 @@ fn received(mut response: http::Response<Body>) -> Attempt {
             return Attempt::NoAnswer(format!("response with status {status} broke off: {error}"));
         }
     };
-    match status {
-        408 | 425 | 429 | 502 | 503 | 504 => Attempt::Busy {
+    if is_busy {
+        return Attempt::Busy {
             status,
             body,
             retry_after,
-        },
-        _ => Attempt::Response { status, body },
+        };
     }
+    Attempt::Response { status, body }
 }
 
 /// `Retry-After` in seconds (RFC 9110, 10.2.3). A date is not read: the usual wait follows.

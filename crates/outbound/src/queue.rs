@@ -85,11 +85,12 @@ impl Queue {
         let seed = seed.fold(number, |hash, b| {
             hash.wrapping_mul(0x0100_0000_01b3) ^ u64::from(b)
         });
+        let may_be_sent = request.may_be_sent;
         let job = Job {
             request,
             number,
             place,
-            progress: Progress::default(),
+            progress: Progress::new(may_be_sent),
             draw: Random::new(seed),
         };
         self.due.insert((Instant::now(), number), job);
@@ -323,6 +324,7 @@ mod tests {
             body: Vec::new(),
             deadline: Instant::now() + wait,
             idempotency_key: "key".into(),
+            may_be_sent: false,
         }
     }
 

@@ -20,6 +20,8 @@ pub struct Request {
     pub deadline: Instant,
     /// The same for all attempts, and for those of another node after this one.
     pub idempotency_key: String,
+    /// Another node may have made attempts before.
+    pub may_be_sent: bool,
 }
 
 /// The answer to a request.
@@ -69,6 +71,14 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// Before the first attempt of this node. `may_be_sent`: another one may have made some.
+    pub(crate) fn new(may_be_sent: bool) -> Progress {
+        Progress {
+            maybe_handled: may_be_sent,
+            ..Progress::default()
+        }
+    }
+
     /// Notes an attempt that ended now. `draw` is the random number for the jitter.
     pub(crate) fn on_attempt(
         &mut self,
@@ -84,7 +94,13 @@ impl Progress {
             Attempt::TooLong { status, reason } => {
                 return end(Outcome::Failed, status, cut(reason));
             }
-            Attempt::Impossible(reason) => return end(Outcome::Rejected, 0, cut(reason)),
+            Attempt::Impossible(reason) => {
+                let outcome = match self.maybe_handled {
+                    true => Outcome::Unknown,
+                    false => Outcome::Rejected,
+                };
+                return end(outcome, 0, cut(reason));
+            }
             Attempt::Busy {
                 status,
                 body,
@@ -188,6 +204,7 @@ mod tests {
         let lost = || Attempt::NoAnswer("lost".into());
         let refused = || Attempt::NotReached("refused".into());
         let busy = || busy(503, 1);
+        let impossible = || Attempt::Impossible("no certificate".into());
         let done = Attempt::Response {
             status: 404,
             body: b"no".to_vec(),
@@ -197,6 +214,16 @@ mod tests {
             (Outcome::Done, 404, b"no".to_vec())
         );
         assert_eq!(ended(vec![]).0, Outcome::Expired);
+        assert_eq!(ended(vec![refused(), impossible()]).0, Outcome::Rejected);
+        assert_eq!(ended(vec![lost(), impossible()]).0, Outcome::Unknown);
+        // Another node may have sent it.
+        let (now, deadline) = (Instant::now(), Instant::now() + Duration::from_secs(60));
+        let mut after_another = Progress::new(true);
+        after_another.on_attempt(refused(), now, deadline, &mut Random::new(1));
+        match after_another.give_up() {
+            Next::End(answer, _) => assert_eq!(answer.outcome, Outcome::Unknown),
+            Next::Again(_) => unreachable!("given up"),
+        }
         assert_eq!(
             ended(vec![refused(), refused()]),
             (Outcome::Expired, 0, b"refused".to_vec())

@@ -64,6 +64,7 @@ fn request(url: &str, time: Duration) -> Request {
         body: b"body".to_vec(),
         deadline: Instant::now() + time,
         idempotency_key: "key-1".into(),
+        may_be_sent: false,
     }
 }
 

@@ -300,6 +300,7 @@ impl Cluster {
                 Output::Answer { .. } => unreachable!("clients send datagrams"),
                 Output::Relay { .. } => unreachable!("no host is behind a SmartNIC here"),
                 Output::Http(ask) => self.begin_http(id, ask),
+                Output::HttpCancel { ticket } => self.cancel_http(id, ticket),
                 Output::Start { key, state } => node.start(key, state, self.next_event),
                 Output::Stop { key } => node.stop(key),
                 Output::Discard { .. } => {}

@@ -43,6 +43,27 @@ fn attempt(from: Asker, deadline: Timestamp, keyed: bool) -> Attempt {
 }
 
 #[test]
+fn a_repeat_that_may_come_again_much_later_is_noted_by_its_shard() {
+    let mut ingress = Ingress::default();
+    assert_eq!(keyed(&mut ingress, 1, at(2)), Admission::Forward);
+    let done = reply(Outcome::Done);
+    assert!(replied(&mut ingress, id(1).1, &done).is_some());
+    let last = at(2) + REPEAT_NOTED_AFTER;
+    assert_eq!(
+        keyed(&mut ingress, 1, last),
+        Admission::Repeat(done.clone())
+    );
+    assert_eq!(keyed(&mut ingress, 1, last + Nanos(1)), Admission::Forward);
+    assert_eq!(ingress.in_flight(), 1);
+    assert!(replied(&mut ingress, id(1).1, &done).is_some());
+    assert_eq!(
+        keyed(&mut ingress, 1, last + Nanos(1)),
+        Admission::Repeat(done)
+    );
+    assert_eq!(ingress.in_flight(), 0);
+}
+
+#[test]
 fn an_expired_request_is_forwarded_again_with_a_later_deadline_only() {
     let mut ingress = Ingress::default();
     assert_eq!(keyed(&mut ingress, 1, at(2)), Admission::Forward);

@@ -51,7 +51,7 @@ impl Primary {
                 continue;
             }
             let id = ask_id(&place.1, pending, key);
-            let ask = ask_of(id, pending, outbound);
+            let ask = ask_of(id, pending, outbound, is_inherited);
             self.outbounds.on_asked(now, id, place.1, repeats);
             turn.effects.push(Effect::Ask(Box::new(ask)));
             has_asked = true;
@@ -80,7 +80,8 @@ impl Primary {
                 && self.may_serve(turn.cx, turn.shard)
                 && !deliberate::is(Fault::AskedOnce);
             if may_ask && !is_futile && !is_late && ask_id(&place, pending, key) == id {
-                let ask = ask_of(id, pending, outbound);
+                let is_inherited = self.outbounds.is_inherited(pending.op());
+                let ask = ask_of(id, pending, outbound, is_inherited);
                 self.outbounds.on_asked_again(id);
                 turn.effects.push(Effect::Ask(Box::new(ask)));
             }
@@ -149,16 +150,18 @@ impl Primary {
 
     /// Forgets the requests that an entry ends: their answers are handled, or they are cancelled or
     /// replaced.
-    pub(super) fn end_outbound(&mut self, cx: &Context<'_>, shard: &Shard, entry: &Entry) {
+    pub(super) fn end_outbound(&mut self, turn: &mut Turn<'_>, entry: &Entry) {
         let fired = entry.fired.as_ref().map(Place::of);
         let changes = entry.timers.iter();
         let changed = changes.map(|change| Place::changed(entry.slot, change, 0));
         for place in fired.into_iter().chain(changed) {
-            if let Some(pending) = shard.log.timers.get(&place)
+            if let Some(pending) = turn.shard.log.timers.get(&place)
                 && let When::Answered(_) = pending.when
             {
-                let id = ask_id(&place, pending, identity(cx, shard));
-                self.outbounds.forget(id);
+                let id = ask_id(&place, pending, identity(turn.cx, turn.shard));
+                if self.outbounds.forget(id) {
+                    turn.effects.push(Effect::AskEnds(id));
+                }
             }
         }
     }
@@ -187,12 +190,13 @@ pub(super) fn ask_id(place: &Place, pending: &Pending, key: ShardKey) -> Request
     outbound_request(pending.request(place, key))
 }
 
-fn ask_of(id: RequestId, pending: &Pending, outbound: &Outbound) -> Ask {
+fn ask_of(id: RequestId, pending: &Pending, outbound: &Outbound, may_be_sent: bool) -> Ask {
     Ask {
         id,
         to: Receiver::Destination(outbound.to.clone()),
         payload: pending.payload.clone(),
         sent: pending.set_at,
         deadline: outbound.deadline,
+        may_be_sent,
     }
 }

@@ -88,6 +88,7 @@ impl Primary {
                 payload: pending.payload.clone(),
                 sent: pending.set_at,
                 deadline,
+                may_be_sent: false,
             };
             turn.effects.push(Effect::Ask(Box::new(ask)));
         }

@@ -6,10 +6,11 @@ use crate::ingress::{Asker, RequestEntry};
 use crate::outbound::{Answered, Ask, HttpAsk, Receiver};
 use crate::refusal::refuse;
 use e3_model::limits::PAYLOAD_LEN_MAX;
-use e3_model::outbound::{Answer, Destination, HttpRequest};
+use e3_model::outbound::{Answer, Destination};
 use e3_model::{AppId, RequestId, ServiceId, ShardKey, Timestamp, TraceContext};
 use e3_wire::client::Request;
 use e3_wire::entry::{Outcome, Reply};
+use std::collections::BTreeSet;
 
 impl Worker {
     /// Takes the answer to an [`Output::Http`]. One to a request that is cancelled, or whose shard
@@ -22,7 +23,7 @@ impl Worker {
         payload: Vec<u8>,
     ) {
         self.world.now = now;
-        let Some((shard, id)) = self.passage.tickets.remove(&ticket) else {
+        let Some((shard, id)) = self.passage.close(ticket) else {
             return;
         };
         let (answer, content) = match payload.len() {
@@ -76,10 +77,20 @@ impl Worker {
             payload,
             sent,
             deadline,
+            may_be_sent,
         } = ask;
         let (app, entry, key) = match to {
             Receiver::Destination(Destination::Http(request)) => {
-                return self.ask_http(from, id, request, payload, deadline);
+                let ticket = self.passage.open(from, id);
+                self.outputs.push_back(Output::Http(HttpAsk {
+                    ticket,
+                    request,
+                    body: payload,
+                    deadline,
+                    idempotency_key: format!("{:016x}{:016x}", id.client, id.seq),
+                    may_be_sent,
+                }));
+                return;
             }
             Receiver::Destination(to) => match self.entry_of(from, to) {
                 Ok(found) => found,
@@ -138,24 +149,26 @@ impl Worker {
         Ok((app, RequestEntry { service, topic }, key))
     }
 
-    fn ask_http(
-        &mut self,
-        from: ShardKey,
-        id: RequestId,
-        request: HttpRequest,
-        body: Vec<u8>,
-        deadline: Timestamp,
-    ) {
-        let ticket = self.passage.next_ticket;
-        self.passage.next_ticket += 1;
-        self.passage.tickets.insert(ticket, (from, id));
-        self.outputs.push_back(Output::Http(HttpAsk {
-            ticket,
-            request,
-            body,
-            deadline,
-            idempotency_key: format!("{:016x}{:016x}", id.client, id.seq),
-        }));
+    /// Nobody waits for the answer to a request of a shard any more.
+    pub(super) fn end_ask(&mut self, shard: ShardKey, id: RequestId) {
+        let is_http = |ask: &Ask| matches!(ask.to, Receiver::Destination(Destination::Http(_)));
+        let ends = |of: &ShardKey, ask: &Ask| *of == shard && ask.id == id && is_http(ask);
+        self.passage.asks.retain(|(of, ask)| !ends(of, ask));
+        self.cancel_http(self.passage.ticket(shard, id));
+    }
+
+    /// The same for all requests of shards.
+    pub(super) fn end_asks_of(&mut self, shards: &BTreeSet<ShardKey>) {
+        for shard in shards {
+            self.cancel_http(self.passage.tickets_of(*shard));
+        }
+    }
+
+    fn cancel_http(&mut self, tickets: impl IntoIterator<Item = u64>) {
+        for ticket in tickets {
+            self.passage.close(ticket);
+            self.outputs.push_back(Output::HttpCancel { ticket });
+        }
     }
 
     /// A service of the application of a shard, or why there is none.

@@ -86,6 +86,7 @@ impl Worker {
         let ended = primaries.filter(|r| !goes_on(&r.shard));
         let ended = ended.map(|r| r.shard.key).collect();
         self.ingress.end_asks(&ended);
+        self.end_asks_of(&ended);
     }
 
     fn drop_replicas(&mut self, id: AppId) {

@@ -157,6 +157,7 @@ impl Worker {
                 reply,
             } => self.send_reply(key.app, asked, request, reply),
             Effect::Ask(ask) => self.passage.asks.push_back((key, *ask)),
+            Effect::AskEnds(request) => self.end_ask(key, request),
             Effect::Answer { caller, answer } => self.send_call_answer(caller, &answer),
             Effect::WakeAt(at) => self.timers.set(at, Timer::Replica(id)),
             Effect::Released => {

@@ -23,6 +23,11 @@ impl Cluster {
                     Output::Relay { to, bytes, .. } => self.relayed.push((to, bytes)),
                     Output::Answer { id, reply, .. } => self.answers.push((id, reply)),
                     Output::Http(ask) => self.http.push((id, ask)),
+                    Output::HttpCancel { ticket } => {
+                        self.http
+                            .retain(|(node, ask)| (*node, ask.ticket) != (id, ticket));
+                        self.cancelled.push((id, ticket));
+                    }
                     Output::Start { key, state } => {
                         node.states.insert(key, state);
                     }

@@ -99,6 +99,8 @@ pub struct Cluster {
     pub emulated: BTreeMap<u32, EmulatedCores>,
     /// Requests over HTTP that nodes asked their drivers to make.
     pub http: Vec<(u32, HttpAsk)>,
+    /// Nodes, and the tickets of the requests over HTTP that they want no answers to.
+    pub cancelled: Vec<(u32, u64)>,
     /// Which calls handlers make.
     pub caller: calls::Caller,
     pub called: calls::Answers,
@@ -253,6 +255,7 @@ impl Cluster {
             relayed: Vec::new(),
             emulated: BTreeMap::new(),
             http: Vec::new(),
+            cancelled: Vec::new(),
             caller: Box::new(|_, _| None),
             called: calls::Answers::default(),
             handler: Box::new(move |service, invocation, state| {

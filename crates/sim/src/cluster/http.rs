@@ -39,6 +39,13 @@ impl Cluster {
         self.push(self.now, refused);
     }
 
+    /// A node makes no more attempts at a request over HTTP.
+    pub(super) fn cancel_http(&mut self, node: u32, ticket: u64) {
+        if let Some(n) = self.nodes.get_mut(&node) {
+            n.http_cancelled.insert(ticket);
+        }
+    }
+
     /// A node makes a request over HTTP.
     fn ask_http(&mut self, node: u32, ask: Rc<HttpAsk>) {
         let Some(n) = self.nodes.get(&node) else {
@@ -87,7 +94,7 @@ impl Cluster {
         let Some(n) = self.nodes.get_mut(&node) else {
             return;
         };
-        if n.incarnation != incarnation {
+        if n.incarnation != incarnation || n.http_cancelled.contains(&ask.ticket) {
             return;
         }
         match answer {

@@ -10,7 +10,7 @@ use e3_model::plan::{NodeEvent, NodePlan};
 use e3_model::timing::CLOCK_SKEW_MAX;
 use e3_model::{AppId, Formats, Nanos, NodeId, NodeKind, ServiceId, ShardKey, Timestamp};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -49,6 +49,8 @@ pub(super) struct Node {
     pub(super) runs: VecDeque<HandlerRun>,
     /// Runs that wait for the answer to their call, by shard and token.
     pub(super) calling: BTreeMap<(ShardKey, u64), Calling>,
+    /// Tickets of requests over HTTP that nobody waits for.
+    pub(super) http_cancelled: BTreeSet<u64>,
     /// Runs that come after one of these at the same instance.
     pub(super) blocked: VecDeque<HandlerRun>,
     pub(super) tick_at: Timestamp,
@@ -152,6 +154,7 @@ impl Cluster {
             states: BTreeMap::new(),
             runs: VecDeque::new(),
             calling: BTreeMap::new(),
+            http_cancelled: BTreeSet::new(),
             blocked: VecDeque::new(),
             tick_at: Timestamp::MAX,
             clock,
