@@ -27,6 +27,8 @@ pub const DOWN_GRACE: Duration = Duration::from_secs(4);
 pub const CONNECT_INTERVAL: Duration = Duration::from_millis(10);
 /// Period of polling for something that changes soon.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(40);
+/// How long a command that shows what happens waits for a controller that is away.
+pub const WATCH_PATIENCE: Duration = Duration::from_secs(60);
 /// How long nothing on a node that is drained can move before `e3 node drain` gives up.
 pub const DRAIN_BLOCKED_TIME: Duration = Duration::from_secs(3);
 /// Period of checking that the state directory still exists.

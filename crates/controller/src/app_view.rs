@@ -1,7 +1,7 @@
 //! The views of applications: what was deployed, and what its instances report.
 
 use crate::core::Core;
-use crate::counters::add;
+use crate::counters::{Totals, add};
 use crate::operate::rollback_view;
 use crate::status::health;
 use e3_control::{AppState, Loss, Placed};
@@ -37,12 +37,10 @@ impl Core {
             ready += replicas.iter().filter(running).count() as u32;
             problems.extend(self.shard_problem(key, &replicas, service.replicas));
             add(&mut dead_letters, replicas[0].dead_letters);
-            add_shard(service, &replicas, self.counters.shard(key).joules);
+            add_shard(service, &replicas);
         }
-        for s in &mut services {
-            if let Some(energy) = s.energy.as_mut().filter(|_| s.handled > 0) {
-                energy.joules_per_request = Some(energy.joules / s.handled as f64);
-            }
+        for (service, at) in services.iter_mut().zip(0..) {
+            add_totals(service, self.counters.service(id, ServiceId(at)));
         }
         let is_ready = problems.is_empty();
         let (dead_lettered_lately, _) = self.counters.dead_lettered_lately(self.clock.now(), id);
@@ -173,23 +171,29 @@ impl Core {
     }
 }
 
-/// Adds what a shard's replicas report, its primary first, and the energy of what it has handled.
-fn add_shard(service: &mut ServiceView, replicas: &[InstanceView], joules: f64) {
+/// What a service has done, also in shards that have become others.
+fn add_totals(service: &mut ServiceView, totals: Totals) {
+    service.handled = totals.handled;
+    service.failed = totals.failed;
+    service.dead_lettered = totals.dead_lettered;
+    service.expired = totals.expired;
+    service.busy_seconds = totals.busy_seconds;
+    let runs = totals.handled.saturating_add(totals.calls);
+    if let Some(energy) = &mut service.energy {
+        energy.joules = totals.joules;
+        energy.joules_per_request = (runs > 0).then(|| totals.joules / runs as f64);
+    }
+}
+
+/// Adds what a shard's replicas report, its primary first.
+fn add_shard(service: &mut ServiceView, replicas: &[InstanceView]) {
     let primary = &replicas[0];
     *service.nodes.entry(primary.node.clone()).or_default() += 1;
-    add(&mut service.handled, primary.handled);
-    add(&mut service.failed, primary.failed);
-    add(&mut service.dead_lettered, primary.dead_lettered);
-    add(&mut service.expired, primary.expired);
     service.queue = service.queue.saturating_add(primary.queue);
     add(&mut service.state_bytes, primary.memory_bytes);
     service.state_bytes_max = service.state_bytes_max.max(primary.memory_bytes);
-    service.busy_seconds += primary.busy_seconds;
     add(&mut service.dead_letters, primary.dead_letters);
     add(&mut service.timers, primary.timers);
-    if let Some(energy) = &mut service.energy {
-        energy.joules += joules;
-    }
     if service.last_failure.is_none() {
         service.last_failure.clone_from(&primary.last_failure);
     }

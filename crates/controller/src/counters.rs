@@ -13,7 +13,7 @@ use crate::limits::LATELY;
 use crate::metering::{Metering, Used, UsedBy};
 use e3_control::{AppState, Control};
 use e3_model::plan::{IngressCounts, NodeReport, ShardCounts};
-use e3_model::{AppId, NodeId, NodeKind, ShardKey, Timestamp};
+use e3_model::{AppId, NodeId, NodeKind, ServiceId, ShardId, ShardKey, Timestamp};
 use e3_placement::Request;
 use e3_power::PowerModel;
 use std::collections::{BTreeMap, VecDeque};
@@ -22,6 +22,8 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Totals {
     pub(crate) handled: u64,
+    /// Calls of other services that were answered.
+    pub(crate) calls: u64,
     pub(crate) failed: u64,
     pub(crate) dead_lettered: u64,
     pub(crate) expired: u64,
@@ -123,6 +125,7 @@ impl Counters {
     /// A node is removed from the topology.
     pub(crate) fn on_remove(&mut self, node: NodeId) {
         self.nodes.remove(&node);
+        self.metering.on_remove(node);
     }
 
     /// Adds what is new in a report.
@@ -179,11 +182,13 @@ impl Counters {
     ) -> u64 {
         let since = |of: fn(&ShardCounts) -> u64| increase(of(c), old.map_or(0, of));
         let handled = since(|c| c.handled);
-        let runs = handled.saturating_add(since(|c| c.calls));
+        let calls = since(|c| c.calls);
+        let runs = handled.saturating_add(calls);
         let (dead, expired) = (since(|c| c.dead_lettered), since(|c| c.expired));
         let busy_seconds = since(|c| c.busy.0) as f64 / 1e9;
         let totals = self.shards.entry(c.key).or_default();
         add(&mut totals.handled, handled);
+        add(&mut totals.calls, calls);
         add(&mut totals.failed, since(|c| c.failed));
         add(&mut totals.dead_lettered, dead);
         add(&mut totals.expired, expired);
@@ -252,6 +257,26 @@ impl Counters {
     /// Totals of a shard.
     pub(crate) fn shard(&self, key: ShardKey) -> Totals {
         self.shards.get(&key).copied().unwrap_or_default()
+    }
+
+    /// Totals of a service, with those of shards that have become others: they never fall.
+    pub(crate) fn service(&self, app: AppId, service: ServiceId) -> Totals {
+        let key = |shard| ShardKey {
+            app,
+            service,
+            shard: ShardId(shard),
+        };
+        let mut all = Totals::default();
+        for (_, shard) in self.shards.range(key(0)..=key(u16::MAX)) {
+            add(&mut all.handled, shard.handled);
+            add(&mut all.calls, shard.calls);
+            add(&mut all.failed, shard.failed);
+            add(&mut all.dead_lettered, shard.dead_lettered);
+            add(&mut all.expired, shard.expired);
+            all.busy_seconds += shard.busy_seconds;
+            all.joules += shard.joules;
+        }
+        all
     }
 
     /// Requests of an application that were admitted, and that were answered "overloaded".

@@ -121,6 +121,11 @@ impl Metering {
         !machine.is_empty() && machines.any(|m| m.machine == machine)
     }
 
+    /// A node is removed from the topology.
+    pub(crate) fn on_remove(&mut self, node: NodeId) {
+        self.nodes.remove(&node);
+    }
+
     pub(crate) fn forget_deleted(&mut self, runs: impl Fn(&AppId) -> bool) {
         self.services.retain(|(app, _), _| runs(app));
     }

@@ -311,12 +311,14 @@ impl Core {
         let app = &self.control.apps[&id];
         let wanted = app.plan.code_version;
         let mut seen = Seen::default();
-        for shard in &app.plan.shards {
-            let key = app.plan.key(shard);
-            let totals = self.counters.shard(key);
+        for (service, _) in (0..).zip(&app.plan.app.spec.services) {
+            let totals = self.counters.service(id, ServiceId(service));
             let succeeded = totals.handled.saturating_sub(totals.dead_lettered);
             seen.succeeded = seen.succeeded.saturating_add(succeeded);
             seen.failed = seen.failed.saturating_add(totals.failed);
+        }
+        for shard in &app.plan.shards {
+            let key = app.plan.key(shard);
             let report = self.instance_report(key, shard.primary);
             let report = report.filter(|r| r.code_version != wanted);
             if let Some(error) = report.and_then(|r| r.error.as_ref())

@@ -15,6 +15,7 @@ use e3_net::Doorbell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::time::Duration;
 
 /// What is here of what the plan names.
 #[derive(Clone, Default)]
@@ -140,26 +141,33 @@ impl Supplier {
             let Ok(mut plan) = plans.recv() else { return };
             loop {
                 let supplied = self.supply(&plan, &plans);
-                let next_within = |wait| match plans.recv_timeout(wait) {
-                    Err(RecvTimeoutError::Timeout) => Some(plan.clone()),
-                    next => next.ok(),
+                self.loads_again = false;
+                let wait = match supplied {
+                    Supplied::All if self.has_failed() => LOAD_RETRY_INTERVAL,
+                    Supplied::All => Duration::MAX,
+                    Supplied::InPart => RETRY_INTERVAL,
+                    Supplied::Superseded(newer) => {
+                        plan = newer;
+                        continue;
+                    }
+                    Supplied::NotWanted => return,
                 };
-                // The machine may have lacked memory for a module that did not load.
-                self.loads_again = self.have.code.values().any(Result::is_err);
-                let next = match supplied {
-                    Supplied::All if self.loads_again => next_within(LOAD_RETRY_INTERVAL),
-                    Supplied::All => plans.recv().ok(),
-                    Supplied::Superseded(newer) => Some(newer),
-                    Supplied::InPart => next_within(RETRY_INTERVAL),
-                    Supplied::NotWanted => None,
+                plan = match plans.recv_timeout(wait) {
+                    Ok(newer) => newer,
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.loads_again = wait == LOAD_RETRY_INTERVAL;
+                        plan
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return,
                 };
-                match next {
-                    Some(next) => plan = next,
-                    None => return,
-                }
             }
         };
         essential::spawn("e3-supplies", work).map(drop)
+    }
+
+    /// Whether a module did not load. The machine may have lacked memory for it.
+    fn has_failed(&self) -> bool {
+        self.have.code.values().any(Result::is_err)
     }
 
     /// Brings what is here to the plan, until a newer one comes.

@@ -7,6 +7,7 @@ mod durable;
 mod managed;
 pub mod meters;
 mod orchestrator;
+pub mod patience;
 pub mod process;
 pub mod programs;
 pub mod start;

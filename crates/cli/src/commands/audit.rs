@@ -1,7 +1,8 @@
 //! `e3 get audit`: the commands that the controller was given, and what came of them.
 
 use crate::cluster::client::Client;
-use crate::limits::POLL_INTERVAL;
+use crate::cluster::patience::Patience;
+use crate::limits::{POLL_INTERVAL, WATCH_PATIENCE};
 use crate::ui::failure::Failure;
 use crate::ui::output::{self, Format, Table};
 use crate::ui::text::time;
@@ -29,7 +30,7 @@ pub fn run(
     let mut last = all.last().map_or(0, |r| r.number);
     loop {
         std::thread::sleep(POLL_INTERVAL);
-        all = client.audit(last, since_unix_ms)?;
+        all = Patience::new(WATCH_PATIENCE).ask(|| client.audit(last, since_unix_ms))?;
         for record in &all {
             last = record.number;
             output::show(format, record, || line(record) + "\n")?;

@@ -2,6 +2,7 @@
 
 use crate::archive::Writer;
 use crate::cluster::client::Client;
+use crate::cluster::patience::Patience;
 use crate::limits::POLL_INTERVAL;
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
@@ -13,7 +14,7 @@ use e3_model::backup::{BackupHead, BackupPhase, BackupView};
 use e3_wire::part::checksum;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// `e3 backup`.
 #[derive(Args, Debug, Clone)]
@@ -114,10 +115,20 @@ pub fn run(args: &Backup, settings: &Settings) -> Result<(), Failure> {
 
 /// Waits until the controller has all of the state.
 fn complete(client: &Client, begun: &BackupView, timeout: Duration) -> Result<BackupView, Failure> {
-    let begin = Instant::now();
+    let patience = Patience::new(timeout);
     let bar = output::spinner("backup");
     loop {
-        let view = client.backup(begun.backup)?;
+        let view = patience.ask(|| client.backup(begun.backup));
+        let view = view.map_err(|e| match e.exit {
+            Exit::NotFound => {
+                let message = format!(
+                    "the backup of {} was cancelled: the controller started again",
+                    begun.app
+                );
+                Failure::new(Exit::Unexpected, message).hint("try again")
+            }
+            _ => e,
+        })?;
         bar.set_message(bytes(view.bytes));
         match view.phase {
             BackupPhase::Complete => {
@@ -131,7 +142,7 @@ fn complete(client: &Client, begun: &BackupView, timeout: Duration) -> Result<Ba
             }
             _ => {}
         }
-        if begin.elapsed() > timeout {
+        if patience.begin.elapsed() > timeout {
             let (app, came) = (&view.app, bytes(view.bytes));
             let waited_s = timeout.as_secs();
             let message =

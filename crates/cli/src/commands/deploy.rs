@@ -1,6 +1,7 @@
 //! `e3 deploy`. Everything is checked before anything is sent, so that errors name file and line.
 
 use crate::cluster::client::Client;
+use crate::cluster::patience::Patience;
 use crate::cluster::state_dir::StateDir;
 use crate::commands::place;
 use crate::documents::Sources;
@@ -24,7 +25,7 @@ use e3_solver::Timed;
 use e3_solver::limits::SOLVES_MAX;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// `e3 deploy`.
 #[derive(Args, Debug, Clone)]
@@ -144,13 +145,6 @@ fn checked(
     text: &Text,
     app: &Application,
 ) -> Result<(Client, DeployRequest), Failure> {
-    // For the cluster on this machine, the check is made here too, so that the error names the line in
-    // the manifest.
-    if settings.controller.is_none()
-        && let Some(topology) = StateDir::new(&settings.dir).topology()?
-    {
-        e3_model::document::check_fit(&text.file, &text.text, app, &topology)?;
-    }
     let client = Client::connect(settings)?;
     let mut request = request(text, app, &args.sources, settings)?;
     request.overcommit = args.overcommit;
@@ -230,11 +224,11 @@ pub fn wait_ready(
     code_version: u32,
     timeout: Duration,
 ) -> Result<AppView, Failure> {
-    let begin = Instant::now();
+    let patience = Patience::new(timeout);
     let bar = output::progress(0, "starting");
-    let version = client.cluster()?.plan_version;
+    let version = patience.ask(|| client.cluster())?.plan_version;
     loop {
-        let app = client.app(name)?;
+        let app = patience.ask(|| client.app(name))?;
         if let Some(back) = app.rollbacks.iter().find(|r| r.from == code_version) {
             bar.finish_and_clear();
             return Err(rolled_back(name, back));
@@ -243,12 +237,12 @@ pub fn wait_ready(
         bar.set_position(app.instances_ready.into());
         // A node without instances of the application accepts requests for it too, once it has the plan.
         let behind = |n: &NodeView| n.up && n.plan_version < version;
-        let behind = client.nodes()?.into_iter().find(behind);
+        let behind = patience.ask(|| client.nodes())?.into_iter().find(behind);
         if app.ready && behind.is_none() {
             bar.finish_and_clear();
             return Ok(app);
         }
-        if begin.elapsed() > timeout {
+        if patience.begin.elapsed() > timeout {
             bar.finish_and_clear();
             return Err(not_ready(&app, behind.as_ref(), timeout));
         }

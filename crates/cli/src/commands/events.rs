@@ -1,7 +1,8 @@
 //! `e3 get events`: what happened in the cluster.
 
 use crate::cluster::client::Client;
-use crate::limits::EVENTS_WAIT;
+use crate::cluster::patience::Patience;
+use crate::limits::{EVENTS_WAIT, WATCH_PATIENCE};
 use crate::ui::failure::Failure;
 use crate::ui::output::{self, Format, Table};
 use crate::ui::text::time;
@@ -28,7 +29,8 @@ pub fn run(
         return Ok(());
     }
     loop {
-        for event in client.events(last, EVENTS_WAIT.as_secs())? {
+        let patience = Patience::new(WATCH_PATIENCE);
+        for event in patience.ask(|| client.events(last, EVENTS_WAIT.as_secs()))? {
             last = event.number;
             if is_wanted(&event) {
                 output::show(format, &event, || line(&event) + "\n")?;

@@ -145,7 +145,7 @@ pub fn run(args: &Get, settings: &Settings) -> Result<(), Failure> {
             output::show(format, &all, || instances(&all, paint))
         }
         Things::DeadLetters => {
-            let mut all = replay::views(&client, args.app.as_deref())?;
+            let replay::Letters { mut all, missing } = replay::views(&client, args.app.as_deref())?;
             if let Some(node) = &args.node {
                 let here: Vec<String> = client
                     .instances()?
@@ -155,7 +155,9 @@ pub fn run(args: &Get, settings: &Settings) -> Result<(), Failure> {
                     .collect();
                 all.retain(|l| here.contains(&l.instance));
             }
-            output::show(format, &all, || replay::table(&all))
+            output::show(format, &all, || replay::table(&all))?;
+            // The letters of the other shards are shown before.
+            missing.map_or(Ok(()), Err)
         }
         Things::Timers => {
             let app = args.of.as_ref().or(args.app.as_ref()).ok_or_else(|| {

@@ -65,17 +65,27 @@ struct Found {
     letter: (MessageId, DeadLetter),
 }
 
+/// Dead letters, and why those of some shards are missing.
+pub struct Letters<T> {
+    /// Those that were read.
+    pub all: Vec<T>,
+    /// The first shard that did not answer.
+    pub missing: Option<Failure>,
+}
+
 /// The dead letters of one application, or of all.
-pub fn views(client: &Client, app: Option<&str>) -> Result<Vec<LetterView>, Failure> {
+pub fn views(client: &Client, app: Option<&str>) -> Result<Letters<LetterView>, Failure> {
     let apps = match app {
         Some(name) => vec![client.app(name)?],
         None => client.apps()?,
     };
     let mut letters = DeadLetterClient::new().map_err(failure)?;
     let mut routes = Routes::default();
-    let mut views = Vec::new();
+    let (mut views, mut missing) = (Vec::new(), None);
     for app in &apps {
-        for found in read(client, &mut letters, &mut routes, app)? {
+        let found = read(client, &mut letters, &mut routes, app)?;
+        missing = missing.or(found.missing);
+        for found in found.all {
             let (id, letter) = found.letter;
             let age = letters.now().since(letter.at);
             views.push(LetterView {
@@ -89,7 +99,10 @@ pub fn views(client: &Client, app: Option<&str>) -> Result<Vec<LetterView>, Fail
             });
         }
     }
-    Ok(views)
+    Ok(Letters {
+        all: views,
+        missing,
+    })
 }
 
 /// Dead letters as a table.
@@ -122,25 +135,36 @@ pub fn run(args: &Replay, settings: &Settings) -> Result<(), Failure> {
     let app = client.app(&args.app)?;
     let mut letters = DeadLetterClient::new().map_err(failure)?;
     let mut routes = Routes::default();
-    let mut found = read(&client, &mut letters, &mut routes, &app)?;
+    let read = read(&client, &mut letters, &mut routes, &app)?;
+    let (mut found, mut missing) = (read.all, read.missing);
     if !args.all {
         let all: Vec<String> = found.iter().map(|f| f.letter.0.to_string()).collect();
         if let Some(unknown) = args.dead_letters.iter().find(|l| !all.contains(l)) {
+            if let Some(missing) = missing {
+                return Err(missing);
+            }
             let message = format!("application {} has no dead letter {unknown}", args.app);
             let hint = format!("list them with: e3 get dead-letters --app {}", args.app);
             return Err(Failure::new(Exit::NotFound, message).hint(hint));
         }
         found.retain(|f| args.dead_letters.contains(&f.letter.0.to_string()));
+        missing = None;
     }
     let bar = output::progress(found.len() as u64, "replay");
-    let (mut done, mut again) = (0, None);
+    let (mut done, mut failed, mut again) = (0, 0, None);
     for f in &found {
-        let reply = letters
-            .replay(f.shard, &f.letter, &mut routes.to(&client, &f.instance))
-            .map_err(failure)?;
+        let mut route = routes.to(&client, &f.instance);
+        let reply = match letters.replay(f.shard, &f.letter, &mut route) {
+            Ok(reply) => reply,
+            Err(e) => {
+                missing.get_or_insert(failure(e));
+                continue;
+            }
+        };
         match reply.outcome {
             Outcome::Done => done += 1,
             _ => {
+                failed += 1;
                 let why = String::from_utf8_lossy(&reply.payload).into_owned();
                 again.get_or_insert(format!("{} of {}: {why}", f.letter.0, f.instance));
             }
@@ -151,9 +175,9 @@ pub fn run(args: &Replay, settings: &Settings) -> Result<(), Failure> {
     let total = plural(found.len(), "dead letter");
     output::print(&format!("replayed {done} of {total}\n"))?;
     match again {
-        None => Ok(()),
+        None => missing.map_or(Ok(()), Err),
         Some(first) => {
-            let message = format!("{} failed again; the first: {first}", found.len() - done);
+            let message = format!("{failed} failed again; the first: {first}");
             Err(Failure::new(Exit::Check, message).hint("see: e3 get dead-letters, e3 logs"))
         }
     }
@@ -164,8 +188,8 @@ fn read(
     letters: &mut DeadLetterClient,
     routes: &mut Routes,
     app: &AppView,
-) -> Result<Vec<Found>, Failure> {
-    let mut all = Vec::new();
+) -> Result<Letters<Found>, Failure> {
+    let (mut all, mut missing) = (Vec::new(), None);
     for (i, service) in app.services.iter().enumerate() {
         for shard in 0..service.shards {
             let instance = format!("{}/{}/{shard}", app.name, service.name);
@@ -174,15 +198,23 @@ fn read(
                 service: ServiceId(i as u16),
                 shard: ShardId(shard),
             };
-            let found = letters.read(shard, &mut routes.to(client, &instance));
-            all.extend(found.map_err(failure)?.into_iter().map(|letter| Found {
+            let found = match letters.read(shard, &mut routes.to(client, &instance)) {
+                Ok(found) => found,
+                // The other shards' letters are there all the same.
+                Err(e @ ClientError::NotServed { .. }) => {
+                    missing.get_or_insert(failure(e));
+                    continue;
+                }
+                Err(e) => return Err(failure(e)),
+            };
+            all.extend(found.into_iter().map(|letter| Found {
                 shard,
                 instance: instance.clone(),
                 letter,
             }));
         }
     }
-    Ok(all)
+    Ok(Letters { all, missing })
 }
 
 /// Addresses of primaries, and when the controller reported each.

@@ -1,6 +1,7 @@
 //! `e3 scale`: changes how many replicas each shard of a service has, or how many shards.
 
 use crate::cluster::client::Client;
+use crate::cluster::patience::Patience;
 use crate::commands::deploy::wait_ready;
 use crate::limits::POLL_INTERVAL;
 use crate::settings::Settings;
@@ -10,7 +11,7 @@ use crate::ui::text::plural;
 use crate::ui::values::duration;
 use clap::Args;
 use e3_model::api::{ReshardRequest, ScaleRequest};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// `e3 scale`.
 #[derive(Args, Debug, Clone)]
@@ -92,9 +93,9 @@ pub fn reshard(
     if !begun.changed {
         return Ok(before);
     }
-    let begin = Instant::now();
+    let patience = Patience::new(timeout);
     loop {
-        let view = client.app(app)?;
+        let view = patience.ask(|| client.app(app))?;
         let now = view.services.iter().find(|s| s.name == service);
         let now = now.map(|s| (s.shards, s.shards_wanted));
         match now {
@@ -107,7 +108,7 @@ pub fn reshard(
                 return Err(Failure::new(Exit::Unexpected, message).hint(hint));
             }
         }
-        if begin.elapsed() > timeout {
+        if patience.begin.elapsed() > timeout {
             let waited_s = timeout.as_secs();
             let message = format!(
                 "{name} still has {before} shards after {waited_s} s, and changes when all its copies are in place"

@@ -5,6 +5,7 @@
 use crate::cluster::client::Client;
 use crate::limits::{REPORTS_SETTLE, REPORTS_SETTLE_TRIES};
 use crate::ui::failure::Failure;
+use crate::ui::output;
 use e3_loadgen::{ClusterChange, Phase};
 use e3_model::NodeKind;
 use e3_model::api::AppView;
@@ -33,7 +34,7 @@ pub struct NodeFigures {
 }
 
 /// What the cluster did during a load.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Figures {
     /// Messages handled, by service.
@@ -157,8 +158,15 @@ impl<'a> Watch<'a> {
         Some(self.losses.until(&now))
     }
 
-    /// After everything; so many requests were sent.
-    pub fn end(self, requests: u64) -> Result<Figures, Failure> {
+    /// After everything; so many requests were sent. Without an answer of the controller there are none.
+    pub fn end(self, requests: u64) -> Figures {
+        self.figures(requests).unwrap_or_else(|e| {
+            output::say(&format!("the figures of the cluster are missing: {e}"));
+            Figures::default()
+        })
+    }
+
+    fn figures(self, requests: u64) -> Result<Figures, Failure> {
         let seconds = match self.loaded_s {
             0.0 => self.before.at.elapsed().as_secs_f64(),
             s => s,
