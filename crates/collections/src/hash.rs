@@ -1,17 +1,32 @@
-//! The hash of keys: foldhash with a fixed seed, folded to 32 bits.
+//! The hash of keys: foldhash with a seed of the process, folded to 32 bits.
 //!
 //! Nothing depends on it beyond one process (who takes a snapshot takes its records in any order),
-//! so it may change between versions.
+//! so it may change between versions. Clients choose keys, and whoever knows the seed finds many of one hash.
 
-use foldhash::fast::FixedState;
+use foldhash::SharedSeed;
+use foldhash::fast::SeedableRandomState;
 use std::hash::BuildHasher;
+use std::sync::OnceLock;
 
 const SEED: u64 = 0x0065_332e_6465_7600;
+
+static SHARED: OnceLock<SharedSeed> = OnceLock::new();
+
+/// Makes the hashes of this process depend on a number that clients do not know. Without it they are the same in
+/// every process, as simulations need it. False if there have been hashes before: then nothing changes.
+pub fn seed_hashes(seed: u64) -> bool {
+    SHARED.set(SharedSeed::from_u64(seed)).is_ok()
+}
 
 /// Hash of a key.
 #[inline]
 pub(crate) fn key_hash(key: &[u8]) -> u32 {
-    let h = FixedState::with_seed(SEED).hash_one(key);
+    hash(SHARED.get_or_init(|| SharedSeed::from_u64(SEED)), key)
+}
+
+#[inline]
+fn hash(shared: &'static SharedSeed, key: &[u8]) -> u32 {
+    let h = SeedableRandomState::with_seed(SEED, shared).hash_one(key);
     (h ^ (h >> 32)) as u32
 }
 
@@ -39,4 +54,25 @@ pub(crate) fn digest(seed: u64, bytes: &[u8]) -> u64 {
         h ^= h >> 29;
     }
     h
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn keys_that_collide_under_the_seed_of_one_process_do_not_under_another() {
+        let seed = |n| -> &'static SharedSeed { Box::leak(Box::new(SharedSeed::from_u64(n))) };
+        // Keys of one hash under a seed that everybody knows.
+        let known = SharedSeed::global_fixed();
+        let suffix = 0xdd50_7cc9_b729_acc0_u64.to_be_bytes();
+        let key = |n: u64| [&n.to_le_bytes()[..], &suffix, &suffix].concat();
+        let hashes = |shared: &'static SharedSeed| {
+            let all = (0..1_000).map(|n| hash(shared, &key(n)));
+            all.collect::<BTreeSet<u32>>().len()
+        };
+        assert_eq!(hashes(known), 1);
+        assert!(hashes(seed(1)) > 990 && hashes(seed(2)) > 990);
+    }
 }

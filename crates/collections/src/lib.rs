@@ -23,6 +23,7 @@ pub use apply::ApplyError;
 pub use batch::{BatchError, Op, Write, WriteBatch};
 pub use commit::CommitError;
 pub use e3_model::application::{Collection as CollectionSpec, CollectionKind as Kind};
+pub use hash::seed_hashes;
 pub use snapshot::{PieceMax, Restore, RestoreError, Walk};
 pub use state::State;
 pub use txn::{Txn, TxnError};

@@ -33,6 +33,8 @@ pub const RECORD_LEN_MAX: usize =
 pub const PIECE_SORT_MAX: usize = 128;
 /// Entries of a part of a hash table: seven eighths of 2048 buckets, where hashbrown would grow.
 pub const PART_LEN_MAX: usize = 1792;
+/// Room for more elements or entries than this is given back when less than a quarter of it is in use.
+pub const SHRUNK_CAPACITY_MIN: usize = 64;
 
 /// Accounted bytes of a hash map entry beyond key and value.
 pub const HASH_ENTRY_BYTES: usize = 56;

@@ -46,6 +46,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Runs a node until SIGTERM or SIGINT.
 pub fn run(config: NodeConfig) -> Result<(), NodeError> {
+    seed_hashes();
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, stop.clone()).map_err(system("signal handler"))?;
@@ -116,4 +117,14 @@ fn controller_address(url: &str) -> Result<SocketAddr, NodeError> {
         .map_err(|_| error())?
         .next()
         .ok_or_else(error)
+}
+
+/// Makes the hashes of keys differ from those of other processes, so that no client can choose keys of one hash.
+fn seed_hashes() {
+    let mut seed = [0; 8];
+    let flags = rustix::rand::GetRandomFlags::empty();
+    // Without random bytes from the system the hashes stay what they are.
+    if rustix::rand::getrandom(&mut seed, flags) == Ok(seed.len()) {
+        e3_collections::seed_hashes(u64::from_le_bytes(seed));
+    }
 }
