@@ -24,6 +24,7 @@ mod fiber;
 mod imports;
 mod instance;
 pub mod limits;
+mod log_rate;
 mod memory;
 mod native;
 mod pattern_records;

@@ -29,6 +29,10 @@ pub const PAYLOAD_LEN_MAX: usize = e3_model::limits::PAYLOAD_LEN_MAX;
 pub const TIMER_NAME_LEN_MAX: usize = e3_model::limits::TIMER_NAME_LEN_MAX;
 /// Bytes of a log line; longer ones are cut.
 pub const LOG_LEN_MAX: usize = 512;
+/// Lines that an instance logs in a second, in the long run. Others are dropped.
+pub const LOG_LINES_PER_S: u32 = 100;
+/// Lines that it logs at once.
+pub const LOG_LINES_MAX: u32 = 1_000;
 /// Most random bytes that a service asks for at once.
 pub const RANDOM_LEN_MAX: usize = 256;
 /// Keys and pattern sets that an instance may hold.

@@ -2,6 +2,7 @@
 
 use crate::config::{EngineConfig, LogFn, RandomFn};
 use crate::limits::{BUFFER_LEN_MAX, BUFFERS_MAX};
+use crate::log_rate::LogRate;
 use crate::spec::{InstanceId, InstanceSpec};
 use crate::stats::Counters;
 use e3_invocation::{Call, CallAnswer, Completion, Failed, HandlerError, Invocation, Outcome};
@@ -102,6 +103,7 @@ pub(crate) struct Shared {
     pub(crate) is_within_request: Cell<bool>,
     /// Whether the caller of `run` wants the core back when the request in progress ends.
     pub(crate) pauses: Cell<bool>,
+    pub(crate) log_rate: LogRate,
     pub(crate) counters: Rc<Counters>,
 }
 
@@ -127,6 +129,7 @@ impl Shared {
             has_read: Cell::new(false),
             is_within_request: Cell::new(false),
             pauses: Cell::new(false),
+            log_rate: LogRate::new(),
             counters,
         }
     }

@@ -220,7 +220,13 @@ impl Ctx {
         if !self.shared.has_started.get() {
             self.said = Some(text.to_string());
         }
-        if let Some(log) = &self.shared.core.log {
+        if let Some(log) = &self.shared.core.log
+            && let Some(dropped) = self.shared.log_rate.take(Instant::now())
+        {
+            let text = match dropped {
+                0 => text,
+                n => format!("({n} lines dropped) {text}").into(),
+            };
             log(LogLine {
                 instance: self.shared.id,
                 service: &self.shared.spec.name,

@@ -4,7 +4,9 @@ use super::Ctx;
 use crate::codes::{BOUND, LENGTH, NOT_ALLOWED, TIME, URL};
 use crate::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::http_access::HttpFault;
-use e3_model::limits::OUTBOUND_AHEAD_MAX;
+use e3_model::limits::{
+    HTTP_HEADERS_LEN_MAX, HTTP_HEADERS_MAX, NAME_LEN_MAX, OUTBOUND_AHEAD_MAX, URL_LEN_MAX,
+};
 use e3_model::outbound::{Destination, HttpMethod, HttpRequest, Outbound};
 use e3_model::timer::{TimerSet, When};
 use e3_model::{Nanos, Timestamp, check_name};
@@ -104,7 +106,7 @@ impl Ctx {
     }
 
     fn service(&self, to: &[u8], key: &[u8]) -> Result<Destination, Refusal> {
-        let service = String::from_utf8_lossy(to).into_owned();
+        let service = text(to, NAME_LEN_MAX);
         if !self.shared.spec.asks.contains(&service) {
             let why = format!("service {service:?} is not in `asks` of the manifest; add it there");
             return Err((NOT_ALLOWED, why));
@@ -119,14 +121,21 @@ impl Ctx {
             .ok()
             .and_then(HttpMethod::from_name)
         else {
-            let method = String::from_utf8_lossy(http.method);
+            let method = text(http.method, NAME_LEN_MAX);
             return Err(invalid(format!(
                 "method {method:?} must be GET, POST, PUT, PATCH or DELETE"
             )));
         };
+        let packed_max = HTTP_HEADERS_LEN_MAX + 8 * HTTP_HEADERS_MAX;
+        if http.headers.len() > packed_max {
+            let len = http.headers.len();
+            return Err(invalid(format!(
+                "its packed header fields have {len} bytes, must have at most {packed_max}"
+            )));
+        }
         let request = HttpRequest {
             method,
-            url: String::from_utf8_lossy(http.url).into_owned(),
+            url: text(http.url, URL_LEN_MAX),
             headers: headers(http.headers).ok_or_else(|| {
                 invalid("its header fields are not packed as the ABI says".into())
             })?,
@@ -140,10 +149,15 @@ impl Ctx {
 }
 
 fn application(to: &[u8], key: &[u8]) -> Result<Destination, Refusal> {
-    let application = String::from_utf8_lossy(to).into_owned();
+    let application = text(to, NAME_LEN_MAX);
     check_name(&application).map_err(|why| (LENGTH, format!("application {why}")))?;
     let key = destination_key(key)?;
     Ok(Destination::Application { application, key })
+}
+
+/// As a text. Of one that is too long there is enough to see that.
+fn text(bytes: &[u8], len_max: usize) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(len_max + 1)]).into_owned()
 }
 
 /// The key to route by.

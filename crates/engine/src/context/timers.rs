@@ -5,7 +5,7 @@ use crate::codes::{BOUND, CRON, LENGTH, SLOT, TIME};
 use crate::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX, TIMER_NAME_LEN_MAX};
 use e3_invocation::HandlerError;
 use e3_model::cron::Cron;
-use e3_model::limits::{REQUEST_TIMERS_MAX, TIMER_AHEAD_MAX};
+use e3_model::limits::{CRON_LEN_MAX, REQUEST_TIMERS_MAX, TIMER_AHEAD_MAX};
 use e3_model::service_timer::is_marked;
 use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::{Slot, Timestamp};
@@ -47,6 +47,8 @@ impl Ctx {
         expression: &[u8],
         payload: &[u8],
     ) -> i32 {
+        // Of one that is too long there is enough to see that.
+        let expression = &expression[..expression.len().min(CRON_LEN_MAX + 1)];
         match String::from_utf8_lossy(expression).parse::<Cron>() {
             Ok(cron) => self.set_timer(name, key, When::Cron(cron), payload),
             Err(error) => {

@@ -1,6 +1,7 @@
 //! Collections: reads see the request's own writes, writes are buffered.
 
 use crate::context::{Ctx, Scan, code, handle, number, there, time_to_live};
+use crate::limits::KEY_LEN_MAX;
 use crate::memory::{bytes, found, import, parts, range};
 use wasmtime::{Caller, Linker, Result};
 
@@ -71,9 +72,9 @@ fn scan(
     let (memory, ctx) = parts(&mut caller)?;
     let mut bounds = std::mem::take(&mut ctx.scratch);
     bounds.clear();
-    bounds.extend_from_slice(bytes(memory, from, from_len)?);
+    bounds.extend_from_slice(cut(bytes(memory, from, from_len)?));
     let split = bounds.len();
-    bounds.extend_from_slice(bytes(memory, to, to_len)?);
+    bounds.extend_from_slice(cut(bytes(memory, to, to_len)?));
     let (from, to) = bounds.split_at(split);
     let out = range(memory.len(), out, cap)?;
     let scan = Scan {
@@ -85,6 +86,11 @@ fn scan(
     let answer = ctx.scan(coll, scan, &mut memory[out]);
     ctx.scratch = bounds;
     Ok(answer)
+}
+
+/// What of a key or a bound tells it from all keys that there may be.
+fn cut(key: &[u8]) -> &[u8] {
+    &key[..key.len().min(KEY_LEN_MAX + 1)]
 }
 
 fn define_array_reads(linker: &mut Linker<Ctx>) -> Result<()> {
@@ -112,7 +118,7 @@ fn define_array_reads(linker: &mut Linker<Ctx>) -> Result<()> {
         |memory, ctx| {
             let mut copy = std::mem::take(&mut ctx.scratch);
             copy.clear();
-            copy.extend_from_slice(bytes(memory, key, key_len)?);
+            copy.extend_from_slice(cut(bytes(memory, key, key_len)?));
             let out = range(memory.len(), out, cap)?;
             let answer = ctx.array_scan(coll, &copy, from, &mut memory[out]);
             ctx.scratch = copy;
