@@ -5,7 +5,7 @@ use crate::batch::{Op, Write, WriteBatch};
 use crate::hash::key_hash;
 use crate::limits::{
     ARRAY_ENTRY_BYTES, COUNTER_ENTRY_BYTES, ELEMENT_BYTES, HASH_ENTRY_BYTES, ORDERED_ENTRY_BYTES,
-    SHRUNK_CAPACITY_MIN,
+    shrunk,
 };
 use crate::state::{Array, Contents, Counter, Ordered, State};
 use crate::table::Table;
@@ -291,11 +291,8 @@ fn pop_front(
     let array = arrays.get_mut(hash, key)?;
     array.slot = slot;
     let old = array.items.pop_front().expect("arrays are not empty");
-    // Memory that nobody uses is not counted either.
-    if array.items.capacity() > SHRUNK_CAPACITY_MIN
-        && array.items.len() < array.items.capacity() / 4
-    {
-        array.items.shrink_to(array.items.len() * 2);
+    if let Some(room) = shrunk(array.items.len(), array.items.capacity()) {
+        array.items.shrink_to(room);
     }
     array.popped += 1;
     let before = std::mem::replace(&mut array.expires, write.expires);

@@ -36,6 +36,11 @@ pub const PART_LEN_MAX: usize = 1792;
 /// Room for more elements or entries than this is given back when less than a quarter of it is in use.
 pub const SHRUNK_CAPACITY_MIN: usize = 64;
 
+/// The room that so many elements keep, if they have far too much: memory that nobody uses is not counted either.
+pub(crate) fn shrunk(len: usize, capacity: usize) -> Option<usize> {
+    (capacity > SHRUNK_CAPACITY_MIN && len < capacity / 4).then_some(len * 2)
+}
+
 /// Accounted bytes of a hash map entry beyond key and value.
 pub const HASH_ENTRY_BYTES: usize = 56;
 /// Accounted bytes of an ordered map entry beyond key and value.

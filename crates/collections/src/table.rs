@@ -5,7 +5,7 @@
 //! order of the entries that no write disturbs.
 
 use crate::hash::widen;
-use crate::limits::{PART_LEN_MAX, SHRUNK_CAPACITY_MIN};
+use crate::limits::{PART_LEN_MAX, shrunk};
 use hashbrown::HashTable;
 
 /// Directory entries for each part that the entries would fill, at most: keys whose hashes have a
@@ -127,9 +127,8 @@ impl<E: Hashed> Table<E> {
             .find_entry(widen(hash), |e| e.hash() == hash && e.key() == key)
             .ok()?;
         let (entry, _) = found.remove();
-        // Memory that nobody uses is not counted either.
-        if entries.capacity() > SHRUNK_CAPACITY_MIN && entries.len() < entries.capacity() / 4 {
-            entries.shrink_to(entries.len() * 2, |e| widen(e.hash()));
+        if let Some(room) = shrunk(entries.len(), entries.capacity()) {
+            entries.shrink_to(room, |e| widen(e.hash()));
         }
         self.len -= 1;
         Some(entry)

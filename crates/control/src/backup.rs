@@ -132,8 +132,7 @@ impl AppState {
 
     /// Whether a shard does not have its state yet, which is that of a backup.
     pub fn is_restoring(&self, key: ShardKey) -> bool {
-        let restored = self.plan.restored.as_ref();
-        restored.is_some_and(|r| r.part(key.service, key.shard).is_some())
+        self.plan.is_restoring(key)
     }
 
     fn end_backup(&mut self, outcome: Result<(), String>) {

@@ -211,12 +211,10 @@ impl Control {
         member.exited = incarnation;
         self.now = self.now.max(at);
         let leaves = self.format >= Format::WAITS_END;
-        let is_restoring = |app: &AppPlan, shard: &ShardPlan| {
-            let restored = app.restored.as_ref();
-            restored.is_some_and(|r| r.part(shard.service, shard.shard).is_some())
-        };
         // A shard that is being restored begins again elsewhere.
-        self.bury(node, &|app, shard| !(leaves && is_restoring(app, shard)));
+        self.bury(node, &|app, shard| {
+            !(leaves && app.is_restoring(app.key(shard)))
+        });
         self.settle_all();
         Applied::Changed
     }

@@ -2,11 +2,23 @@
 //! once.
 
 use crate::common::outbound::*;
-use crate::common::shard;
+use crate::common::{Cluster, shard};
 use e3_dataplane::Attempts;
 use e3_model::outbound::{Answer, Destination};
 use e3_model::pending::PendingAsked;
 use e3_wire::entry::Outcome;
+
+/// Each request asks under the same name, and the first has been made.
+fn asked() -> (Cluster, Answers) {
+    let mut c = cluster();
+    let deadline = after(&c, 30_000);
+    let answers = handle(&mut c, move |_| {
+        vec![ask("h", Destination::Http(http()), deadline, b"")]
+    });
+    request(&mut c, 1);
+    c.pass(50);
+    (c, answers)
+}
 
 #[test]
 fn a_request_over_http_is_made_once_by_each_primary_with_the_same_idempotency_key() {
@@ -48,13 +60,7 @@ fn a_request_over_http_is_made_once_by_each_primary_with_the_same_idempotency_ke
 
 #[test]
 fn what_is_pending_has_the_attempts_that_the_driver_knows() {
-    let mut c = cluster();
-    let deadline = after(&c, 30_000);
-    handle(&mut c, move |_| {
-        vec![ask("h", Destination::Http(http()), deadline, b"")]
-    });
-    request(&mut c, 1);
-    c.pass(50);
+    let (c, _) = asked();
     let ticket = c.http[0].1.ticket;
     let known = Attempts {
         count: 3,
@@ -76,13 +82,7 @@ fn what_is_pending_has_the_attempts_that_the_driver_knows() {
 
 #[test]
 fn an_http_answer_that_is_too_long_is_a_failure() {
-    let mut c = cluster();
-    let deadline = after(&c, 30_000);
-    let answers = handle(&mut c, move |_| {
-        vec![ask("h", Destination::Http(http()), deadline, b"")]
-    });
-    request(&mut c, 1);
-    c.pass(50);
+    let (mut c, answers) = asked();
     answer_http(&mut c, 200, &vec![1; 100_000]);
     c.pass(50);
     let (_, answer, reason) = answers.borrow()[0].clone();
@@ -122,13 +122,7 @@ fn more_requests_than_may_be_in_progress_take_turns() {
 
 #[test]
 fn a_driver_without_room_is_asked_again() {
-    let mut c = cluster();
-    let deadline = after(&c, 30_000);
-    let answers = handle(&mut c, move |_| {
-        vec![ask("h", Destination::Http(http()), deadline, b"")]
-    });
-    request(&mut c, 1);
-    c.pass(50);
+    let (mut c, answers) = asked();
     let (node, first) = c.http.pop().unwrap();
     let now = c.clock(node);
     let worker = &mut c.nodes.get_mut(&node).unwrap().worker;
@@ -150,13 +144,7 @@ fn a_driver_without_room_is_asked_again() {
 
 #[test]
 fn the_driver_hears_that_nobody_waits_for_a_request_any_more() {
-    let mut c = cluster();
-    let deadline = after(&c, 30_000);
-    handle(&mut c, move |_| {
-        vec![ask("h", Destination::Http(http()), deadline, b"")]
-    });
-    request(&mut c, 1);
-    c.pass(50);
+    let (mut c, _) = asked();
     let first = c.http[0].1.ticket;
     assert!(!c.http[0].1.may_be_sent);
     // One of the same name takes its place.

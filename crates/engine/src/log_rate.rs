@@ -4,7 +4,8 @@ use crate::limits::{LOG_LINES_MAX, LOG_LINES_PER_S};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// A token bucket.
+/// A token bucket, at first full.
+#[derive(Default)]
 pub(crate) struct LogRate {
     /// When the bucket is full again if nothing is logged.
     full_at: Cell<Option<Instant>>,
@@ -12,14 +13,6 @@ pub(crate) struct LogRate {
 }
 
 impl LogRate {
-    /// A full bucket.
-    pub(crate) fn new() -> LogRate {
-        LogRate {
-            full_at: Cell::new(None),
-            dropped: Cell::new(0),
-        }
-    }
-
     /// Takes a line, and says how many were dropped before it; None if this one is dropped.
     pub(crate) fn take(&self, now: Instant) -> Option<u64> {
         let line = Duration::from_secs(1) / LOG_LINES_PER_S;
@@ -39,7 +32,7 @@ mod tests {
 
     #[test]
     fn a_burst_passes_then_lines_at_the_rate_with_what_was_dropped() {
-        let (rate, now) = (LogRate::new(), Instant::now());
+        let (rate, now) = (LogRate::default(), Instant::now());
         let passed = (0..LOG_LINES_MAX + 5).filter(|_| rate.take(now).is_some());
         assert_eq!(passed.count(), LOG_LINES_MAX as usize);
         let later = now + Duration::from_secs(1) / LOG_LINES_PER_S;

@@ -87,3 +87,8 @@ pub(crate) fn found(
         None => Ok(-1),
     }
 }
+
+/// As much of these bytes as shows that they are more than there may be, if they are.
+pub(crate) fn cut(bytes: &[u8], len_max: usize) -> &[u8] {
+    &bytes[..bytes.len().min(len_max + 1)]
+}

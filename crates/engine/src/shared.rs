@@ -129,7 +129,7 @@ impl Shared {
             has_read: Cell::new(false),
             is_within_request: Cell::new(false),
             pauses: Cell::new(false),
-            log_rate: LogRate::new(),
+            log_rate: LogRate::default(),
             counters,
         }
     }

@@ -16,11 +16,6 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Its status.
-    pub fn status(&self) -> StatusCode {
-        self.status
-    }
-
     /// A refusal without hint and headers.
     pub fn new(status: StatusCode, error: impl Into<String>) -> Refusal {
         let error = error.into();
@@ -41,6 +36,11 @@ impl Refusal {
         Refusal::new(StatusCode::UNAUTHORIZED, error)
             .hint("send the header `Authorization: Bearer TOKEN`; an administrator makes TOKEN with `e3 token create`, and the owner's is in the file `token` of the cluster's state directory")
             .header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+    }
+
+    /// Its status.
+    pub fn status(&self) -> StatusCode {
+        self.status
     }
 
     /// Adds a hint: what to do about it.

@@ -246,6 +246,12 @@ impl AppPlan {
         self.proven.clone().into_iter().chain([self.wanted()])
     }
 
+    /// Whether a shard waits for its state from a backup.
+    pub fn is_restoring(&self, key: ShardKey) -> bool {
+        let restored = self.restored.as_ref();
+        restored.is_some_and(|r| r.part(key.service, key.shard).is_some())
+    }
+
     /// The shard's key.
     pub fn key(&self, shard: &ShardPlan) -> ShardKey {
         ShardKey {

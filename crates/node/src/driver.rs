@@ -6,6 +6,7 @@ use crate::agent::{AgentEvent, Joined, Outbox};
 use crate::discard::Discarder;
 use crate::emulation::{MemoryUse, memory_use};
 use crate::executor::Executor;
+use crate::failed_starts::FailedStarts;
 use crate::follow::Wants;
 use crate::heartbeats::Heartbeats;
 use crate::idle::Idle;
@@ -61,6 +62,8 @@ pub(crate) struct Driver {
     door: Rc<Door>,
     /// What is here of what the plan names.
     supplies: Supplies,
+    /// Shards that did not start.
+    failed: FailedStarts,
     /// When the state of the node is looked at for heartbeats and reports.
     next_look: Timestamp,
     looked: Timestamp,
@@ -130,6 +133,7 @@ impl Driver {
             executor,
             door,
             supplies: Supplies::default(),
+            failed: FailedStarts::default(),
             next_look: Timestamp(0),
             looked: Timestamp(0),
             next_report: Timestamp(0),
@@ -156,7 +160,7 @@ impl Driver {
                 match event {
                     AgentEvent::Plan(plan) => {
                         self.worker.handle_plan(self.clock.now(), plan);
-                        self.open_door();
+                        self.update_door();
                         self.network.follow(self.worker.plan());
                         // An instance that the plan stops must not run again: its state is a backup's now.
                         self.drain();
@@ -286,7 +290,7 @@ impl Driver {
                     ran = true;
                     self.start(key, state);
                 }
-                Output::Stop { key } => self.executor.stop(key),
+                Output::Stop { key } => self.stop(key),
                 Output::Discard { state } => self.discarder.discard(state),
                 Output::Journal { number, record } => self.journal.append(number, record),
                 Output::Export {
@@ -351,8 +355,8 @@ impl Driver {
             self.check_memory();
             self.set_heartbeat(now);
             self.next_look = now + HEARTBEAT_INTERVAL;
-            self.start_failed();
-            self.log_clock();
+            self.repeat_starts();
+            self.note_clock();
             self.log_trouble();
             let events = self.worker.events();
             let worker = &self.worker;
@@ -381,18 +385,18 @@ impl Driver {
     }
 
     /// Takes requests, unless the clock is wrong: then others shall get them.
-    fn open_door(&self) {
+    fn update_door(&self) {
         let plan = self.worker.plan();
         let is_open = plan.version > 0 && !self.is_clock_off;
         self.door.set_plan(is_open.then_some(plan));
     }
 
-    fn log_clock(&mut self) {
+    fn note_clock(&mut self) {
         let is_off = self.worker.is_clock_off();
         if std::mem::replace(&mut self.is_clock_off, is_off) == is_off {
             return;
         }
-        self.open_door();
+        self.update_door();
         if is_off {
             tracing::error!(
                 "the clock is more than {CLOCK_SKEW_MAX} from most others' or the controller's; set it right and restart the node"

@@ -1,6 +1,5 @@
 //! Runs the handlers of a worker on the engine, and brings instances to the version of the plan.
 
-use crate::failed_starts::FailedStarts;
 use crate::limits::TURN_MAX;
 use crate::processor_time;
 use crate::supplies::{Inputs, Supplies, module};
@@ -24,8 +23,6 @@ pub(crate) struct Executor {
     keys: BTreeMap<InstanceId, ShardKey>,
     /// Shards to start when all that they need is here.
     waiting: BTreeMap<ShardKey, Waiting>,
-    /// Shards that did not start.
-    failed: FailedStarts,
     /// Shards whose instance runs in another version than that of the plan.
     outdated: Vec<ShardKey>,
     /// The replacement in progress.
@@ -87,7 +84,6 @@ impl Executor {
             running: BTreeMap::new(),
             keys: BTreeMap::new(),
             waiting: BTreeMap::new(),
-            failed: FailedStarts::default(),
             outdated: Vec::new(),
             replacing: None,
             random_key,
@@ -102,8 +98,7 @@ impl Executor {
     }
 
     /// Starts the instance of a shard, or keeps it waiting. If the version of the plan has not started
-    /// everywhere yet, it starts in the one before that has, and is updated later. One that does not start
-    /// is kept too, see [`Executor::due`].
+    /// everywhere yet, it starts in the one before that has, and is updated later.
     pub(crate) fn start(
         &mut self,
         key: ShardKey,
@@ -111,27 +106,7 @@ impl Executor {
         plan: &NodePlan,
         supplies: &Supplies,
     ) -> Result<Started, String> {
-        self.drop_instance(key);
-        let started = self.try_start(key, state.clone(), plan, supplies);
-        match &started {
-            Ok(_) => self.failed.forget(key),
-            Err(reason) => {
-                let (now, inputs) = (Instant::now(), initial_inputs(plan, supplies, key));
-                if self.failed.note(now, key, state, inputs, reason) {
-                    tracing::error!("{}: does not start: {reason}", plan.shard_name(key));
-                }
-            }
-        }
-        started
-    }
-
-    fn try_start(
-        &mut self,
-        key: ShardKey,
-        state: Rc<RefCell<State>>,
-        plan: &NodePlan,
-        supplies: &Supplies,
-    ) -> Result<Started, String> {
+        self.stop(key);
         let app = app_of(plan, key)?;
         let release = app.initial();
         if !supplies.suffice(key.app, &release, key.service) {
@@ -170,16 +145,6 @@ impl Executor {
     /// The shards that wait for what they need: to be started again.
     pub(crate) fn take_waiting(&mut self) -> BTreeMap<ShardKey, Waiting> {
         std::mem::take(&mut self.waiting)
-    }
-
-    /// The shards that did not start and are to be started again now.
-    pub(crate) fn due(
-        &self,
-        plan: &NodePlan,
-        supplies: &Supplies,
-    ) -> Vec<(ShardKey, Rc<RefCell<State>>)> {
-        let inputs = |key| initial_inputs(plan, supplies, key);
-        self.failed.due(Instant::now(), inputs)
     }
 
     /// Finds the instances that a plan has in another version, which is here, or whose secrets were set
@@ -272,11 +237,6 @@ impl Executor {
 
     /// Drops an instance and its requests.
     pub(crate) fn stop(&mut self, key: ShardKey) {
-        self.failed.forget(key);
-        self.drop_instance(key);
-    }
-
-    fn drop_instance(&mut self, key: ShardKey) {
         self.waiting.remove(&key);
         if let Some(Running { id, .. }) = self.running.remove(&key) {
             self.replacing.take_if(|r| r.key == key);
@@ -398,7 +358,11 @@ fn app_of(plan: &NodePlan, key: ShardKey) -> Result<&AppPlan, String> {
 }
 
 /// What the instance of a shard is started with.
-fn initial_inputs(plan: &NodePlan, supplies: &Supplies, key: ShardKey) -> Option<Inputs> {
+pub(crate) fn initial_inputs(
+    plan: &NodePlan,
+    supplies: &Supplies,
+    key: ShardKey,
+) -> Option<Inputs> {
     let release = app_of(plan, key).ok()?.initial();
     Some(Inputs::of(key.app, &release, key.service, supplies))
 }

@@ -38,7 +38,7 @@ impl Paths {
 
     /// By service: its time, with that of its calls, if a message takes `time` at a service and `hop` from one to
     /// another. In the unit of these.
-    pub(crate) fn with_calls(
+    fn with_calls(
         &self,
         time: impl Fn(ServiceId) -> f64,
         hop: impl Fn(ServiceId, ServiceId) -> f64,

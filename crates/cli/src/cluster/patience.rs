@@ -1,7 +1,7 @@
 //! Waits through a restart of the controller.
 
 use crate::limits::POLL_INTERVAL;
-use crate::ui::failure::{Exit, Failure};
+use crate::ui::failure::Failure;
 use std::time::{Duration, Instant};
 
 /// How long a command waits.
@@ -26,10 +26,7 @@ impl Patience {
     pub fn ask<T>(self, ask: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
         loop {
             match ask() {
-                Err(e)
-                    if matches!(e.exit, Exit::Unreachable | Exit::Timeout)
-                        && self.begin.elapsed() < self.timeout =>
-                {
+                Err(e) if e.may_pass() && self.begin.elapsed() < self.timeout => {
                     std::thread::sleep(POLL_INTERVAL);
                 }
                 answer => return answer,

@@ -162,12 +162,16 @@ fn write(client: &Client, path: &Path, view: BackupView) -> Result<Summary, Fail
     };
     let head = view.head.ok_or_else(unreadable)?;
     let mut writer = Writer::create(path, &head)?;
-    let files = head.files.iter().map(|f| (f.digest.clone(), f.len, None));
-    let parts = head.parts.iter().map(|p| (p.file(), p.len, Some(p.crc)));
-    let contents: Vec<(String, u64, Option<u32>)> = files.chain(parts).collect();
+    let files = head.files.iter();
+    let files = files.map(|f| (f.digest.clone(), f.len, Sum::File(Vec::new())));
+    let parts = head.parts.iter().map(|part| {
+        let (crc, found) = (part.crc, 0);
+        (part.file(), part.len, Sum::Part { crc, found })
+    });
+    let contents: Vec<(String, u64, Sum)> = files.chain(parts).collect();
     let bar = output::progress(contents.iter().map(|(_, len, _)| len).sum(), "write");
-    for (file, len, crc) in contents {
-        let (mut offset, mut sum) = (0, Sum::of(crc));
+    for (file, len, mut sum) in contents {
+        let mut offset = 0;
         while offset < len {
             let chunk = client.backup_file(view.backup, &file, offset)?;
             if chunk.is_empty() || offset + chunk.len() as u64 > len {
@@ -202,13 +206,6 @@ enum Sum {
 }
 
 impl Sum {
-    fn of(crc: Option<u32>) -> Sum {
-        match crc {
-            Some(crc) => Sum::Part { crc, found: 0 },
-            None => Sum::File(Vec::new()),
-        }
-    }
-
     fn add(&mut self, bytes: &[u8]) {
         match self {
             Sum::Part { found, .. } => *found = checksum(*found, bytes),

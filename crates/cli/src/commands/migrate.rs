@@ -65,7 +65,7 @@ pub fn run(args: &Migrate, settings: &Settings) -> Result<(), Failure> {
             Ok(Progress::Moving(phase)) if !overdue => spinner.set_message(phase),
             Ok(Progress::Moved { runs: false }) if !overdue => spinner.set_message("starting"),
             // The controller may be restarting; it remembers the migration.
-            Err(e) if !overdue && matches!(e.exit, Exit::Unreachable | Exit::Timeout) => {
+            Err(e) if !overdue && e.may_pass() => {
                 spinner.set_message("waiting for the controller");
             }
             Ok(progress) => break Err(not_moved(args, id, &shard, &progress)),

@@ -138,7 +138,7 @@ fn add(client: &Client, args: &Add) -> Result<(), Failure> {
                 all.retain(|n| !n.up && added.nodes.contains(&n.name));
                 all.into_iter().map(|n| n.name).collect::<Vec<_>>()
             }
-            Err(e) if matches!(e.exit, Exit::Unreachable | Exit::Timeout) => vec![e.message],
+            Err(e) if e.may_pass() => vec![e.message],
             Err(e) => break Err(e),
         };
         if down.is_empty() {
@@ -211,7 +211,7 @@ fn drain(client: &Client, args: &Drain) -> Result<(), Failure> {
             }
             Ok(view) => spinner.set_message(progress(node, &view)),
             // The controller may be restarting; it remembers which nodes are drained.
-            Err(e) if !overdue && matches!(e.exit, Exit::Unreachable | Exit::Timeout) => {
+            Err(e) if !overdue && e.may_pass() => {
                 spinner.set_message("waiting for the controller");
             }
             Err(e) => break Err(e),

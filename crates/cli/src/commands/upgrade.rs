@@ -213,7 +213,7 @@ impl Running {
             let missing = match self.missing() {
                 Ok(None) => return Ok(()),
                 Ok(Some(missing)) => missing,
-                Err(e) if matches!(e.exit, Exit::Unreachable | Exit::Timeout) => e.message,
+                Err(e) if e.may_pass() => e.message,
                 Err(e) => return Err(e),
             };
             if begin.elapsed() > UPGRADE_TIMEOUT {
@@ -245,7 +245,7 @@ impl Running {
             match has_started() {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(e) if matches!(e.exit, Exit::Unreachable | Exit::Timeout) => {}
+                Err(e) if e.may_pass() => {}
                 Err(e) => return Err(e),
             }
             if let Some(failure) = self.state.start_failure(name) {

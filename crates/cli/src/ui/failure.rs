@@ -71,6 +71,11 @@ impl Failure {
         Failure::new(exit, format!("{doing} {}: {error}", path.display()))
     }
 
+    /// Whether the controller may answer later, as when it restarts.
+    pub fn may_pass(&self) -> bool {
+        matches!(self.exit, Exit::Unreachable | Exit::Timeout)
+    }
+
     /// The failure with a hint.
     pub fn hint(mut self, hint: impl Display) -> Failure {
         self.hint = Some(hint.to_string());

@@ -40,9 +40,10 @@ impl Core {
     /// During an update handlers of both versions run. If the calls of both together formed a cycle, they
     /// could wait for each other.
     fn check_calls(&self, app: &Application) -> Result<(), Refusal> {
-        let running = self.control.app_named(&app.name);
-        let releases = running.into_iter();
-        for release in releases.flat_map(|id| self.control.apps[&id].plan.releases()) {
+        let Some(running) = self.control.app_named(&app.name) else {
+            return Ok(());
+        };
+        for release in self.control.apps[&running].plan.releases() {
             let mut both = app.clone();
             for service in &mut both.spec.services {
                 if let Some((_, old)) = release.app.service_named(&service.name) {

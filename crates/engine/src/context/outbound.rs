@@ -3,6 +3,7 @@
 use super::Ctx;
 use crate::codes::{BOUND, LENGTH, NOT_ALLOWED, TIME, URL};
 use crate::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
+use crate::memory::cut;
 use e3_model::http_access::HttpFault;
 use e3_model::limits::{
     HTTP_HEADERS_LEN_MAX, HTTP_HEADERS_MAX, NAME_LEN_MAX, OUTBOUND_AHEAD_MAX, URL_LEN_MAX,
@@ -155,9 +156,8 @@ fn application(to: &[u8], key: &[u8]) -> Result<Destination, Refusal> {
     Ok(Destination::Application { application, key })
 }
 
-/// As a text. Of one that is too long there is enough to see that.
 fn text(bytes: &[u8], len_max: usize) -> String {
-    String::from_utf8_lossy(&bytes[..bytes.len().min(len_max + 1)]).into_owned()
+    String::from_utf8_lossy(cut(bytes, len_max)).into_owned()
 }
 
 /// The key to route by.

@@ -3,6 +3,7 @@
 use super::Ctx;
 use crate::codes::{BOUND, CRON, LENGTH, SLOT, TIME};
 use crate::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX, TIMER_NAME_LEN_MAX};
+use crate::memory::cut;
 use e3_invocation::HandlerError;
 use e3_model::cron::Cron;
 use e3_model::limits::{CRON_LEN_MAX, REQUEST_TIMERS_MAX, TIMER_AHEAD_MAX};
@@ -47,8 +48,7 @@ impl Ctx {
         expression: &[u8],
         payload: &[u8],
     ) -> i32 {
-        // Of one that is too long there is enough to see that.
-        let expression = &expression[..expression.len().min(CRON_LEN_MAX + 1)];
+        let expression = cut(expression, CRON_LEN_MAX);
         match String::from_utf8_lossy(expression).parse::<Cron>() {
             Ok(cron) => self.set_timer(name, key, When::Cron(cron), payload),
             Err(error) => {

@@ -2,7 +2,7 @@
 
 use crate::context::{Ctx, Scan, code, handle, number, there, time_to_live};
 use crate::limits::KEY_LEN_MAX;
-use crate::memory::{bytes, found, import, parts, range};
+use crate::memory::{bytes, cut, found, import, parts, range};
 use wasmtime::{Caller, Linker, Result};
 
 /// Defines the imports.
@@ -72,9 +72,9 @@ fn scan(
     let (memory, ctx) = parts(&mut caller)?;
     let mut bounds = std::mem::take(&mut ctx.scratch);
     bounds.clear();
-    bounds.extend_from_slice(cut(bytes(memory, from, from_len)?));
+    bounds.extend_from_slice(cut(bytes(memory, from, from_len)?, KEY_LEN_MAX));
     let split = bounds.len();
-    bounds.extend_from_slice(cut(bytes(memory, to, to_len)?));
+    bounds.extend_from_slice(cut(bytes(memory, to, to_len)?, KEY_LEN_MAX));
     let (from, to) = bounds.split_at(split);
     let out = range(memory.len(), out, cap)?;
     let scan = Scan {
@@ -86,11 +86,6 @@ fn scan(
     let answer = ctx.scan(coll, scan, &mut memory[out]);
     ctx.scratch = bounds;
     Ok(answer)
-}
-
-/// What of a key or a bound tells it from all keys that there may be.
-fn cut(key: &[u8]) -> &[u8] {
-    &key[..key.len().min(KEY_LEN_MAX + 1)]
 }
 
 fn define_array_reads(linker: &mut Linker<Ctx>) -> Result<()> {
@@ -118,7 +113,7 @@ fn define_array_reads(linker: &mut Linker<Ctx>) -> Result<()> {
         |memory, ctx| {
             let mut copy = std::mem::take(&mut ctx.scratch);
             copy.clear();
-            copy.extend_from_slice(cut(bytes(memory, key, key_len)?));
+            copy.extend_from_slice(cut(bytes(memory, key, key_len)?, KEY_LEN_MAX));
             let out = range(memory.len(), out, cap)?;
             let answer = ctx.array_scan(coll, &copy, from, &mut memory[out]);
             ctx.scratch = copy;
