@@ -124,7 +124,11 @@ impl Control {
             for shard in shards.filter(|s| s.keeps(node) || s.primary == node) {
                 let shard_name = self.shard_name(app.plan.key(shard));
                 let is_only = shard.primary == node && shard.staying().next().is_none();
-                left.push(if is_only {
+                left.push(if app.is_orphan(shard) {
+                    format!(
+                        "{shard_name} (no copy is left, and no node has room for one: add a node, or delete the application)"
+                    )
+                } else if is_only {
                     format!("{shard_name} (its only copy)")
                 } else {
                     shard_name

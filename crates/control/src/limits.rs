@@ -88,8 +88,6 @@ pub const MOVE_BYTES_MIN: u64 = 64 << 10;
 /// How long the shards of a service may take to stop before they are split or merged. Then the change
 /// is cancelled.
 pub const RESHARD_TIMEOUT: Nanos = Nanos::from_secs(5);
-/// How long the shards of an application may stand still for a backup. Then the backup is cancelled.
-pub const BACKUP_FREEZE_TIMEOUT: Nanos = Nanos::from_secs(5);
 
 /// Tokens of the API at a time, beside the owner's.
 pub const TOKENS_MAX: usize = 256;

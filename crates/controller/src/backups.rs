@@ -11,12 +11,13 @@ use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use e3_control::limits::{BACKUP_FREEZE_TIMEOUT, PROGRESS_TIMEOUT};
+use e3_control::limits::PROGRESS_TIMEOUT;
 use e3_control::{AppState, Applied, Backup, Command, CommandError};
 use e3_http::Refusal;
 use e3_model::api::*;
 use e3_model::backup::part_file;
 use e3_model::document::{API_VERSION, Document, Metadata};
+use e3_model::timing::BACKUP_FREEZE_TIMEOUT;
 use e3_model::{AppId, Application, Nanos, ShardKey, Timestamp};
 use serde::{Deserialize, Serialize};
 

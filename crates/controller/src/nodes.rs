@@ -134,6 +134,8 @@ impl Core {
         self.counters.on_report(now, &report, &self.control);
         self.on_instance_loads(now, &report);
         self.on_reach(now, &report);
+        // Late positions are not taken: their shards may have gone on.
+        self.look_at_backups(now);
         let events = report.events.iter().map(|e| Command::Event(*e));
         let events: Vec<Command> = events.collect();
         match self.execute_all(&events) {

@@ -122,7 +122,11 @@ impl Core {
         };
         let wanted = k.app.plan.code_version;
         if k.shard.frozen {
-            return Some((S::Frozen, Reason::HandsOver));
+            let reason = match k.app.is_resharding(k.key) {
+                true => Reason::ChangesShards,
+                false => Reason::HandsOver,
+            };
+            return Some((S::Frozen, reason));
         }
         if !own.serving {
             let nodes = names(&|b| !b.leased);

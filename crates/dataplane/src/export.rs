@@ -11,7 +11,8 @@ use crate::log::Log;
 use crate::shard::{Effect, Shard, Turn};
 use crate::transfer::Transfer;
 use e3_model::plan::NodeEvent;
-use e3_model::{Format, Nanos};
+use e3_model::timing::BACKUP_STILL_MAX;
+use e3_model::{Format, Nanos, Timestamp};
 use e3_wire::entry::Entry;
 use e3_wire::part::{checksum, put_item};
 use e3_wire::replicated::Replicated;
@@ -30,7 +31,9 @@ pub(crate) struct Export {
     sent: u64,
     /// The last entry, once nothing more is added.
     cut: Option<u64>,
-    /// More was written than left the node: there will be no backup.
+    /// Since when the shard stands still for it.
+    still_since: Option<Timestamp>,
+    /// More was written than left the node, or the shard went on by itself: there will be no backup.
     is_over: bool,
 }
 
@@ -72,10 +75,22 @@ impl Export {
             crc: 0,
             sent: 0,
             cut: None,
+            still_since: None,
             is_over: false,
         };
         export.put(&first.encode(), effects);
         export
+    }
+
+    /// The shard is to stand still. False if it goes on: its part is given up, or has taken too long. The
+    /// controller has cancelled the backup by then, and may be unable to say so.
+    pub(crate) fn may_hold(&mut self, now: Timestamp, effects: &mut Vec<Effect>) -> bool {
+        let since = *self.still_since.get_or_insert_with(|| {
+            effects.push(Effect::WakeAt(now + BACKUP_STILL_MAX));
+            now
+        });
+        self.is_over |= now >= since + BACKUP_STILL_MAX;
+        !self.is_over
     }
 
     /// Bytes up to this one have left the node.

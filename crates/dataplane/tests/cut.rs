@@ -5,6 +5,7 @@ mod steps;
 use crate::common::{APP, Cluster, outbound, shard};
 use e3_model::backup::BackupOrder;
 use e3_model::plan::{NodeEvent, Role};
+use e3_model::timing::BACKUP_STILL_MAX;
 use e3_model::{AppId, Nanos, NodeId, ServiceId, ShardKey};
 use e3_wire::entry::Outcome;
 use std::collections::BTreeSet;
@@ -169,6 +170,40 @@ fn shards_go_on_after_a_cut_that_is_cancelled() {
         let times = i64::from(seq != FAILS);
         assert_eq!(counts, (times, times), "request {seq}");
     }
+}
+
+#[test]
+fn shards_go_on_without_the_controller_and_fix_no_further_position() {
+    let mut c = cluster("memory");
+    c.plan.backup = Some(BackupOrder {
+        number: 1,
+        is_freezing: true,
+    });
+    // One shard hears of it when the others have gone on.
+    c.version += 1;
+    c.publish_to(0);
+    let end = load(&mut c, 1, 20);
+    c.pass(BACKUP_STILL_MAX.as_millis() - 100);
+    let still = counts(&c, end, Role::Primary);
+    assert!(still.values().all(|(front, _)| *front == 0), "{still:?}");
+    assert_eq!(cut(&c).len(), 2);
+    c.pass(200);
+    for (seq, counts) in counts(&c, end, Role::Primary) {
+        let times = i64::from(seq != FAILS);
+        assert_eq!(counts, (times, times), "request {seq}");
+    }
+    assert_eq!(cut(&c).len(), 0, "what they have fixed is no position now");
+    // Whatever else changes, the order is an old one.
+    for node in [0, 1] {
+        c.version += 1;
+        c.publish_to(node);
+    }
+    let last = load(&mut c, end, 20);
+    c.pass(100);
+    let front = counts(&c, last, Role::Primary).split_off(&end);
+    assert!(front.values().all(|(front, _)| *front == 1), "{front:?}");
+    let of: Vec<ServiceId> = cut(&c).iter().map(|part| part.service).collect();
+    assert_eq!(of, [ServiceId(1)]);
 }
 
 #[test]

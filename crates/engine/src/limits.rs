@@ -46,6 +46,8 @@ pub const PATTERN_BYTES_MAX: usize = 256 << 10;
 /// Bytes of patterns up to which a set becomes a table of states by bytes, which is faster than
 /// an automaton with failure links and takes up to 1 KiB for each byte of the patterns.
 pub const DFA_PATTERN_BYTES_MAX: usize = 8 << 10;
+/// Bytes of an instance's patterns beyond which no further set becomes such a table.
+pub const DFA_ALL_PATTERN_BYTES_MAX: usize = 64 << 10;
 /// Occurrences that one search of a text may find.
 pub const MATCHES_MAX: usize = 1 << 16;
 /// Occurrences that are looked at for each that may be found: those of patterns with regard to case are compared

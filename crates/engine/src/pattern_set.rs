@@ -6,7 +6,8 @@
 
 use crate::codes::{BOUND, LENGTH};
 use crate::limits::{
-    CANDIDATES_FACTOR, DFA_PATTERN_BYTES_MAX, MATCH_RECORDS_MAX, PATTERN_BYTES_MAX, PATTERNS_MAX,
+    CANDIDATES_FACTOR, DFA_ALL_PATTERN_BYTES_MAX, DFA_PATTERN_BYTES_MAX, MATCH_RECORDS_MAX,
+    PATTERN_BYTES_MAX, PATTERNS_MAX,
 };
 use crate::pattern_records::records;
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
@@ -41,7 +42,9 @@ impl PatternSet {
             packed = rest;
         }
         let fold = patterns.iter().any(|(_, nocase)| *nocase);
-        let kind = if pattern_bytes <= DFA_PATTERN_BYTES_MAX {
+        let kind = if pattern_bytes <= DFA_PATTERN_BYTES_MAX
+            && others + pattern_bytes <= DFA_ALL_PATTERN_BYTES_MAX
+        {
             AhoCorasickKind::DFA
         } else {
             AhoCorasickKind::ContiguousNFA

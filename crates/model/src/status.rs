@@ -128,6 +128,8 @@ pub enum Reason {
     PrimarySilent,
     /// It moves to another node.
     HandsOver,
+    /// It has stopped until its service has another number of shards.
+    ChangesShards,
     /// Not all its copies have their state from a backup of the application.
     Restoring,
     /// The primary holds no lease of these backups.
@@ -182,6 +184,7 @@ impl fmt::Display for Reason {
                 f.write_str("not all its copies have their state from the backup yet")
             }
             Reason::HandsOver => f.write_str("it hands over to another node"),
+            Reason::ChangesShards => f.write_str("the number of shards of its service is changing"),
             Reason::NoLease { nodes } => write!(f, "no lease from {}", nodes.join(", ")),
             Reason::PredecessorLeased => {
                 f.write_str("the leases of the primary before it still run")

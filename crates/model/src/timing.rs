@@ -45,6 +45,17 @@ pub const PROBES_FIRST_MAX: u32 = 2 * PROBES_MISSED;
 /// not move shards each time.
 pub const PROBES_ANSWERED: u32 = 50;
 
+/// How long the shards of an application may stand still for a backup. Then the controller cancels it, and
+/// takes no position any more that a shard has fixed.
+pub const BACKUP_FREEZE_TIMEOUT: Nanos = Nanos::from_secs(5);
+/// After so long a shard goes on by itself, and takes no further part in the backup: the controller has
+/// given it up by then, or does not run.
+pub const BACKUP_STILL_MAX: Nanos = Nanos::from_secs(10);
+
+const _: () = assert!(
+    BACKUP_FREEZE_TIMEOUT.0 * 2 <= BACKUP_STILL_MAX.0,
+    "whatever the speed of the clocks, no shard goes on before the controller takes no positions any more"
+);
 const _: () = assert!(
     HEARTBEAT_INTERVAL.0 * 10 <= HEARTBEAT_TIMEOUT.0,
     "single heartbeats may be lost"

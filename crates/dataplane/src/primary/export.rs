@@ -20,6 +20,15 @@ impl Primary {
             // In the next tick, when all completions are in: see `Streams`.
             turn.effects.push(Effect::WakeAt(turn.cx.now));
         }
+        self.hold(turn, order);
+    }
+
+    /// Stands still for a backup that says so, or for what else the shard waits.
+    fn hold(&mut self, turn: &mut Turn<'_>, order: Option<BackupOrder>) {
+        let export = self.export.as_mut();
+        let export = export.filter(|_| order.is_some_and(|order| order.is_freezing));
+        let holds = export.is_some_and(|e| e.may_hold(turn.cx.now, turn.effects));
+        self.frozen = self.hands_over || holds;
     }
 
     /// Bytes up to this one have left the node.
@@ -41,6 +50,7 @@ impl Primary {
     pub(crate) fn pump_export(&mut self, turn: &mut Turn<'_>) {
         // One that stands still for a move may go on before the others stop.
         let order = turn.cx.app.plan.backup;
+        self.hold(turn, order);
         let is_told = order.is_some_and(|order| order.is_freezing);
         let stands_still = is_told && self.writes_nothing(&turn.shard.log);
         if let Some(export) = &mut self.export {

@@ -336,7 +336,6 @@ impl Worker {
             let service = turn.cx.app.service(turn.shard.key);
             let backup = turn.cx.app.plan.backup.filter(|_| service.stateful);
             p.hands_over = shard.frozen;
-            p.frozen = shard.frozen || backup.is_some_and(|b| b.is_freezing);
             p.follow_backup(turn, backup);
             p.streams.update(turn, p.commit, shard);
             p.follow_declared(turn);

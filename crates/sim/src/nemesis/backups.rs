@@ -11,9 +11,10 @@ use crate::cluster::{Cluster, Export, Fetch};
 use crate::network::Party;
 use crate::scenario::{Fault, app_id};
 use crate::service::Service;
-use e3_control::limits::{BACKUP_FREEZE_TIMEOUT, PROGRESS_TIMEOUT};
+use e3_control::limits::PROGRESS_TIMEOUT;
 use e3_control::{Applied, Backup, Command};
 use e3_model::backup::Restored;
+use e3_model::timing::BACKUP_FREEZE_TIMEOUT;
 use e3_model::{AppId, Application, Nanos, Timestamp};
 use e3_wire::part::checksum;
 use std::collections::BTreeMap;
@@ -202,6 +203,10 @@ impl Run<'_> {
         if !self.controller.hears() {
             return;
         }
+        let is_late = |t: &Taking| {
+            t.froze_at
+                .is_some_and(|at| now > at + BACKUP_FREEZE_TIMEOUT)
+        };
         self.backups.taking.retain(|t| t.process == process);
         let mut due = Vec::new();
         for app in self.controller.control.apps.values() {
@@ -214,10 +219,7 @@ impl Run<'_> {
                 if order.is_freezing {
                     taking.froze_at.get_or_insert(now);
                 }
-                let is_late = |at: Timestamp| now > at + BACKUP_FREEZE_TIMEOUT;
-                if !taking.froze_at.is_some_and(is_late)
-                    && now <= taking.moved_at + PROGRESS_TIMEOUT
-                {
+                if !is_late(taking) && now <= taking.moved_at + PROGRESS_TIMEOUT {
                     continue;
                 }
             }
@@ -229,7 +231,9 @@ impl Run<'_> {
             self.controller.execute(now, &cancel);
         }
         for mut taking in std::mem::take(&mut self.backups.taking) {
-            match self.is_complete(&mut taking) {
+            // The product takes no positions that come so late: shards may have gone on.
+            let is_over = taking.cut.is_none() && is_late(&taking);
+            match self.is_complete(&mut taking).filter(|_| !is_over) {
                 Some(true) => self.keep(taking),
                 Some(false) => self.backups.taking.push(taking),
                 None => self.backups.cancelled += 1,
