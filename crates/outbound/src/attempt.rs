@@ -1,5 +1,6 @@
 //! One attempt at a request: what it shows about the other side.
 
+use crate::connecting::{self, Noted};
 use crate::limits::{
     ATTEMPT_MAX, CONNECT_MAX, IDLE_CONNECTIONS_MAX, IDLE_HOST_CONNECTIONS_MAX,
     RESPONSE_HEADERS_LEN_MAX,
@@ -7,13 +8,13 @@ use crate::limits::{
 use crate::request::Request;
 use crate::resolver::Guarded;
 use e3_model::limits::PAYLOAD_LEN_MAX;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 use ureq::http::{self, HeaderMap};
 use ureq::unversioned::resolver::Resolver;
 use ureq::unversioned::transport::DefaultConnector;
-use ureq::{Agent, Body, Error, Timeout};
+use ureq::{Agent, Body, Error};
 
 /// How an attempt ended.
 #[derive(Debug)]
@@ -73,7 +74,8 @@ impl Client {
             .max_idle_connections(IDLE_CONNECTIONS_MAX)
             .max_idle_connections_per_host(IDLE_HOST_CONNECTIONS_MAX)
             .build();
-        let agent = Agent::with_parts(config, DefaultConnector::default(), resolver);
+        let connector = Noted(DefaultConnector::default());
+        let agent = Agent::with_parts(config, connector, Noted(resolver));
         Client { agent }
     }
 
@@ -87,11 +89,12 @@ impl Client {
         let http = configured
             .timeout_global(Some(left.min(ATTEMPT_MAX)))
             .build();
-        // A request without a body has no length either.
+        connecting::begin();
         caught(|| self.perform(request, http))
     }
 
     fn perform(&self, request: &Request, http: http::Request<&[u8]>) -> Attempt {
+        // A request without a body has no length either.
         let response = if request.body.is_empty() && !takes_body(&http) {
             self.agent.run(http.map(|_| ()))
         } else {
@@ -104,12 +107,11 @@ impl Client {
     }
 }
 
-/// Makes an attempt. One that panics, such as where the system has no thread to look up a name, may have
-/// reached the server.
+/// Makes an attempt, which may panic: for instance, if the system has no thread to look up a name.
 fn caught(attempt: impl FnOnce() -> Attempt) -> Attempt {
     // What a panic leaves behind is a connection at most, and the agent keeps none that was in use.
     panic::catch_unwind(AssertUnwindSafe(attempt))
-        .unwrap_or_else(|_| Attempt::NoAnswer("the attempt panicked; see the node's log".into()))
+        .unwrap_or_else(|_| unanswered("the attempt panicked; see the node's log".into()))
 }
 
 fn takes_body(http: &http::Request<&[u8]>) -> bool {
@@ -167,30 +169,24 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     value.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// What a failed attempt shows. In doubt the server may have handled the request.
+/// What a failed attempt shows.
 fn failed(error: &Error) -> Attempt {
     let reason = error.to_string();
     match error {
-        Error::HostNotFound
-        | Error::ConnectionFailed
-        | Error::Timeout(Timeout::Resolve | Timeout::Connect) => Attempt::NotReached(reason),
         Error::Http(_) | Error::BadUri(_) => Attempt::Impossible(reason),
         Error::Rustls(tls) if is_certificate(tls) => Attempt::Impossible(reason),
         Error::Io(io) if within(io).is_some_and(is_certificate) => Attempt::Impossible(reason),
-        Error::Io(io) if is_connect(io.kind()) => Attempt::NotReached(reason),
-        _ => Attempt::NoAnswer(reason),
+        _ => unanswered(reason),
     }
 }
 
-/// The kinds that only connecting can have.
-fn is_connect(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::ConnectionRefused
-            | ErrorKind::HostUnreachable
-            | ErrorKind::NetworkUnreachable
-            | ErrorKind::AddrNotAvailable
-    )
+/// An attempt that brought no response. In doubt the server may have handled the request.
+fn unanswered(reason: String) -> Attempt {
+    if connecting::failed() {
+        Attempt::NotReached(reason)
+    } else {
+        Attempt::NoAnswer(reason)
+    }
 }
 
 /// The server's certificate is not valid, which is found before the request is sent.

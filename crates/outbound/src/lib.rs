@@ -8,6 +8,7 @@
 //! (draft-ietf-httpapi-idempotency-key-header).
 
 mod attempt;
+mod connecting;
 pub mod limits;
 mod queue;
 mod request;

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_panics_counts_as_one_without_an_answer() {
+    fn an_attempt_that_panics_before_it_has_a_connection_has_not_reached_the_server() {
         let (sender, bell) = mpsc::channel();
         let client = Client::with_resolver("1", Panics);
         let mut outbound = Outbound::with(client, move || {
@@ -359,7 +359,7 @@ mod tests {
         outbound.start(request(Duration::from_millis(300)));
         bell.recv_timeout(Duration::from_secs(60)).unwrap();
         let answered = outbound.poll().unwrap();
-        assert_eq!(answered.answer.outcome, Outcome::Unknown);
+        assert_eq!(answered.answer.outcome, Outcome::Expired);
         let why = String::from_utf8(answered.payload).unwrap();
         assert!(why.contains("the attempt panicked"), "{why}");
         assert!(outbound.shared.lock().running.is_empty());

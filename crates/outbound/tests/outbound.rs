@@ -201,6 +201,15 @@ fn a_server_that_nobody_reached_is_expired() {
 }
 
 #[test]
+fn a_handshake_that_does_not_end_leaves_the_request_expired() {
+    // The system accepts the connection, and nobody answers.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/", listener.local_addr().unwrap());
+    let answer = Client::new().ask(request(&url, Duration::from_millis(500)));
+    assert_eq!((answer.0, answer.1), (Outcome::Expired, 0), "{answer:?}");
+}
+
+#[test]
 fn a_server_that_is_not_there_yet_is_reached_later() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
