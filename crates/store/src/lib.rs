@@ -249,6 +249,11 @@ impl<F: Files> Store<F> {
             .map_err(system(&self.files.path("probe")))
     }
 
+    /// Whether an earlier sync failed. Nothing is taken then, until the store is opened again.
+    pub fn is_in_doubt(&self) -> bool {
+        self.failed
+    }
+
     /// Records in the log since the last snapshot, in bytes.
     pub fn log_len(&self) -> u64 {
         self.end

@@ -61,8 +61,12 @@ impl Run<'_> {
         }
     }
 
-    /// Has clients vanish whose time has come.
+    /// Has clients vanish whose time has come. Not after the healing: what they had sent just before a probe
+    /// would take the places that it needs.
     pub(super) fn vanish(&mut self) {
+        if self.cluster.now >= self.healed_at {
+            return;
+        }
         for (client, shape) in self.cluster.clients.iter_mut().zip(&self.scenario.clients) {
             let at = shape
                 .vanishes_ms
