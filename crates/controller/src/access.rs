@@ -44,6 +44,8 @@ pub(crate) struct Gate {
     /// Longest wait for the whole body of a request.
     pub(crate) body_timeout: Duration,
     pub(crate) buckets: Mutex<Buckets>,
+    /// Refusals that the audit log takes: it must not lose what took effect to a token that may do nothing.
+    pub(crate) refusals: Mutex<Buckets>,
     pub(crate) shared: Shared,
 }
 
@@ -149,7 +151,7 @@ impl Gate {
             return Some(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error));
         }
         if let Who::User { name, .. } = who
-            && let Err(wait) = self.take(name, now)
+            && let Err(wait) = take(&self.buckets, name, now)
         {
             return Some(too_many(name, wait));
         }
@@ -162,12 +164,6 @@ impl Gate {
             });
         };
         forbidden(route, who)
-    }
-
-    fn take(&self, name: &str, now: Timestamp) -> Result<(), Nanos> {
-        let buckets = self.buckets.lock();
-        let mut buckets = buckets.unwrap_or_else(PoisonError::into_inner);
-        buckets.take(name, now)
     }
 
     fn who(&self, headers: &HeaderMap, now: Timestamp) -> Who {
@@ -209,6 +205,9 @@ impl Gate {
     fn note(&self, route: &Route, who: String, path: String, detail: String, response: &Response) {
         let reason = response.extensions().get::<Reason>();
         let now = self.shared.core().clock.now();
+        if response.status() == StatusCode::FORBIDDEN && take(&self.refusals, &who, now).is_err() {
+            return;
+        }
         let record = AuditView {
             number: 0,
             at_unix_ms: now.since(Timestamp::ZERO).as_millis(),
@@ -224,6 +223,12 @@ impl Gate {
             tracing::error!(error = %e, "a command is missing in the audit log");
         }
     }
+}
+
+fn take(buckets: &Mutex<Buckets>, name: &str, now: Timestamp) -> Result<(), Nanos> {
+    let buckets = buckets.lock();
+    let mut buckets = buckets.unwrap_or_else(PoisonError::into_inner);
+    buckets.take(name, now)
 }
 
 fn no_path() -> Refusal {

@@ -43,6 +43,10 @@ pub(crate) async fn deploy(
     body: Result<Json<DeployRequest>, JsonRejection>,
 ) -> Result<(Extension<Subject>, Json<DeployResponse>), Refusal> {
     let Json(request) = body.map_err(|e| bad_json(&e))?;
+    if let Some(restore) = request.restore.as_ref().filter(|_| !query.dry_run) {
+        let sync = s.core().restores.syncing(restore.restore, &restore.parts);
+        unblocked(sync).await?;
+    }
     let response = solve::deploy(&s, &request, query.dry_run).await?;
     let subject = serde_json::to_string(&response).expect("answers have text keys only");
     Ok((Extension(Subject(subject)), Json(response)))
@@ -98,9 +102,9 @@ pub(crate) async fn forget(
 }
 
 pub(crate) async fn blob(State(s): State<Shared>, Path(digest): Path<String>) -> Response {
-    // Reading and hashing must not hold up others.
     let blobs = s.core().blobs.clone();
-    match blobs.get(&digest) {
+    let wanted = digest.clone();
+    match unblocked(move || blobs.get(&wanted)).await {
         Ok(Some(bytes)) => {
             ([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response()
         }
@@ -114,4 +118,10 @@ pub(crate) async fn blob(State(s): State<Shared>, Path(digest): Path<String>) ->
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error).into_response()
         }
     }
+}
+
+/// Does what takes long in a thread of its own: everything else has one thread.
+async fn unblocked<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.expect("the work does not panic")
 }

@@ -236,6 +236,11 @@ impl Core {
             // Nothing has changed, and the index is with the copy.
             self.control = next;
         }
+        if self.store.is_in_doubt() {
+            tracing::error!("a write to the log failed, and it is not known what is in the log");
+            self.broken = Some("the log is in doubt; the controller restarts".into());
+            self.restart.notify_one();
+        }
         Ok(done)
     }
 

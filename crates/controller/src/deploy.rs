@@ -250,9 +250,18 @@ impl Core {
         restored: Option<Restored>,
         placed: Vec<Placed>,
     ) -> Result<DeployResponse, CommitError> {
-        let command = sent.command(q.overcommit, restored, placed);
+        let mut commands = Vec::new();
+        if self.control.format >= Format::ACCESS {
+            let generated = self.generate_secrets(&sent.app);
+            commands = generated
+                .map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+        }
+        commands.push(sent.command(q.overcommit, restored, placed));
         let mut after = self.control.clone();
-        let would = after.apply(&command).map_err(CommitError::Command)?;
+        let mut would = Applied::Nothing;
+        for command in &commands {
+            would = after.apply(command).map_err(CommitError::Command)?;
+        }
         let response = |applied: &Applied, control: &Control| {
             let id = control.app_named(&sent.app.name);
             let id = id.expect("it has been deployed");
@@ -266,7 +275,7 @@ impl Core {
         if dry_run {
             return Ok(response(&would, &after));
         }
-        let applied = self.carry_out(q, sent, command)?;
+        let applied = self.carry_out(q, sent, &commands)?;
         Ok(response(&applied, &self.control))
     }
 
@@ -319,31 +328,24 @@ impl Core {
         &mut self,
         q: &DeployRequest,
         sent: &Sent,
-        command: Command,
+        commands: &[Command],
     ) -> Result<Applied, Refusal> {
         let assets = sent.assets.iter().map(|(_, bytes)| bytes);
         for blob in sent.modules.iter().chain(assets) {
             self.blobs.put(blob).map_err(not_stored)?;
         }
         let app = &sent.app;
-        let mut commands = Vec::new();
-        if self.control.format >= Format::ACCESS {
-            let generated = self.generate_secrets(app);
-            commands = generated
-                .map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
-        } else {
+        if self.control.format < Format::ACCESS {
             for secret in app.spec.secrets.iter().filter(|s| s.generate) {
                 let generated = self.blobs.generate_secret(&app.name, &secret.name);
                 generated.map_err(not_stored)?;
             }
         }
         if let Some(restore) = &q.restore {
-            for part in &restore.parts {
-                self.restores.sync(restore.restore, &part.file())?;
-            }
+            // The request has done so before, without the lock.
+            self.restores.syncing(restore.restore, &restore.parts)()?;
         }
-        commands.push(command);
-        let applied = self.execute_all(&commands)?.pop();
+        let applied = self.execute_all(commands)?.pop();
         let applied = applied.expect("one for each command");
         if let Some(restore) = &q.restore {
             // From here on the shards that wait for them keep them.

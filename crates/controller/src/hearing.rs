@@ -1,7 +1,7 @@
 //! Receives heartbeats: decodes them and passes them to [`e3_control::Hearing`].
 
 use crate::core::Core;
-use crate::limits::{HEARTBEAT_LEN_MAX, HEARTBEATS_TOGETHER_MAX};
+use crate::limits::{BATCHES_MAX, HEARTBEAT_LEN_MAX, HEARTBEATS_TOGETHER_MAX};
 use crate::shared::Shared;
 use e3_control::{Command, NodeLoad, Pulse, Sender};
 use e3_model::timing::SILENCE_CHECK_INTERVAL;
@@ -87,15 +87,20 @@ pub(crate) async fn hear(shared: Shared, socket: UdpSocket) {
     let mut datagrams = Datagrams::default();
     let mut look = tokio::time::interval(SILENCE_CHECK_INTERVAL.into());
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut taken = 0;
     loop {
+        let may_receive = taken < BATCHES_MAX;
         tokio::select! {
             biased;
             // First takes what has arrived: after a pause the silence may be this process's own.
-            received = socket.readable() => {
+            received = socket.readable(), if may_receive => {
+                taken += 1;
                 if received.is_err() {
                     continue;
                 }
-                datagrams.receive(&socket);
+                if !datagrams.receive(&socket) {
+                    taken = 0;
+                }
                 let mut core = shared.core();
                 let now = core.clock.now();
                 core.on_datagrams(now, datagrams.all());
@@ -104,7 +109,10 @@ pub(crate) async fn hear(shared: Shared, socket: UdpSocket) {
                 let mut core = shared.core();
                 let now = core.clock.now();
                 core.look(now);
+                taken = 0;
             }
+            // Whatever arrives, the requests of others have their turns.
+            () = tokio::task::yield_now(), if !may_receive => taken = 0,
         }
     }
 }
@@ -125,16 +133,17 @@ impl Default for Datagrams {
 }
 
 impl Datagrams {
-    /// Takes those that have arrived, in place of those before.
-    fn receive(&mut self, socket: &UdpSocket) {
+    /// Takes those that have arrived, in place of those before. Whether more may wait.
+    fn receive(&mut self, socket: &UdpSocket) -> bool {
         self.lens.clear();
         for buffer in &mut self.buffers {
             match socket.try_recv(buffer) {
                 Ok(len) => self.lens.push(len),
                 // None is left, or the system reports an error of a datagram that was sent.
-                Err(_) => break,
+                Err(_) => return false,
             }
         }
+        true
     }
 
     fn all(&self) -> impl Iterator<Item = &[u8]> {

@@ -61,7 +61,7 @@ pub use seal::{SecretKey, SecretKeyError};
 
 use crate::audit::AuditLog;
 use crate::core::Core;
-use crate::limits::{CLOSE_GRACE, SOLVERS_MAX};
+use crate::limits::{CLOSE_GRACE, REFUSAL_INTERVAL, REFUSALS_MAX, SOLVERS_MAX};
 use crate::rate::Buckets;
 use crate::shared::Shared;
 use e3_clock::Clock;
@@ -114,6 +114,7 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
         },
         body_timeout: config.client_timeouts.body,
         buckets: Mutex::new(Buckets::new(config.rate_limit)),
+        refusals: Mutex::new(Buckets::every(REFUSAL_INTERVAL, REFUSALS_MAX)),
         shared: shared.clone(),
     };
     let header_timeout = config.client_timeouts.header;

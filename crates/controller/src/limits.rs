@@ -26,7 +26,7 @@ impl Default for ClientTimeouts {
 pub const DEPLOY_LEN_MAX: usize = 256 << 20;
 /// Bytes of a request with a document in JSON, which may need two bytes for one.
 pub const TOPOLOGY_LEN_MAX: usize = 2 * e3_model::limits::TOPOLOGY_LEN_MAX;
-/// Bytes of a node's report.
+/// Bytes of a node's report, and of its hello, which lists the copies that its disk has.
 pub const REPORT_LEN_MAX: usize = 64 << 20;
 /// Bytes of a generated secret.
 pub const SECRET_LEN: usize = 32;
@@ -49,8 +49,14 @@ pub const LATELY: Nanos = Nanos::from_secs(60);
 pub const HEARTBEAT_LEN_MAX: usize = 128;
 /// How long heartbeats without a tag count after the format was raised to one with tags.
 pub const TAGLESS_AFTER_RAISE: Nanos = Nanos::from_secs(10);
+/// Commands for which its role is not enough that the audit log takes of a token at once,
+pub const REFUSALS_MAX: u32 = 100;
+/// and until it takes one more. So they need days to push out what came before.
+pub const REFUSAL_INTERVAL: Nanos = Nanos::from_secs(60);
 /// Heartbeats that are taken under one lock.
 pub const HEARTBEATS_TOGETHER_MAX: usize = 64;
+/// Times that so many are taken before requests have their turn.
+pub const BATCHES_MAX: usize = 32;
 /// How often a request that waits for the nodes after a start looks whether they were heard.
 pub const HEARD_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// How long such a request waits: as long as the controller does if it hears any node.

@@ -3,6 +3,7 @@
 
 use crate::limits::PARTS_FREE_MIN;
 use e3_http::Refusal;
+use e3_model::backup::Part;
 use e3_wire::part::checksum;
 use rustix::fs::statvfs;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,9 +43,11 @@ impl Parts {
                 let entry = entry?;
                 let name = entry.file_name();
                 let number = name.to_str().and_then(|name| name.parse().ok());
-                match number.filter(|_| keeps) {
+                let is_dir = entry.file_type()?.is_dir();
+                match number.filter(|_| keeps && is_dir) {
                     Some(number) => drop(numbers.insert(number)),
-                    None => fs::remove_dir_all(entry.path())?,
+                    None if is_dir => fs::remove_dir_all(entry.path())?,
+                    None => fs::remove_file(entry.path())?,
                 }
             }
             Ok(())
@@ -152,17 +155,24 @@ impl Parts {
         Ok(end)
     }
 
-    /// Sees that a part survives a power cut.
-    pub(crate) fn sync(&self, number: u64, file: &str) -> Result<(), Refusal> {
-        let path = self.file(number, file);
-        let sync = || -> io::Result<()> {
-            if path.exists() {
-                File::open(&path)?.sync_all()?;
-            }
-            File::open(self.dir.join(number.to_string()))?.sync_all()?;
-            File::open(&self.dir)?.sync_all()
+    /// What sees that parts survive a power cut, those that are there. For parts that were just written it takes
+    /// long.
+    pub(crate) fn syncing(
+        &self,
+        number: u64,
+        parts: &[Part],
+    ) -> impl FnOnce() -> Result<(), Refusal> + Send + use<> {
+        let files = parts.iter().map(|part| self.file(number, &part.file()));
+        let dirs = [self.dir.join(number.to_string()), self.dir.clone()];
+        let paths: Vec<PathBuf> = files.chain(dirs).collect();
+        let sync = |path: &Path| match File::open(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            opened => opened?.sync_all(),
         };
-        sync().map_err(|e| not_written(&path, &e))
+        move || {
+            let mut paths = paths.iter();
+            paths.try_for_each(|path| sync(path).map_err(|e| not_written(path, &e)))
+        }
     }
 
     /// Bytes of a part from an offset on, at most `len_max`; none if there is no such part.

@@ -15,15 +15,24 @@ pub struct RateLimit {
 /// How much each token has left. There are no more buckets than tokens.
 #[derive(Debug)]
 pub(crate) struct Buckets {
-    limit: RateLimit,
+    /// Until there is one more.
+    interval: Nanos,
+    /// How many there are after a pause.
+    burst: u32,
     /// By name of the token: when its bucket is full again.
     full_at: BTreeMap<String, Timestamp>,
 }
 
 impl Buckets {
     pub(crate) fn new(limit: RateLimit) -> Buckets {
+        let interval = Nanos(1_000_000_000 / u64::from(limit.per_second.max(1)));
+        Buckets::every(interval, limit.burst)
+    }
+
+    pub(crate) fn every(interval: Nanos, burst: u32) -> Buckets {
         Buckets {
-            limit,
+            interval,
+            burst: burst.max(1),
             full_at: BTreeMap::new(),
         }
     }
@@ -31,10 +40,9 @@ impl Buckets {
     /// Takes one request, or says how long to wait for it (the virtual scheduling algorithm of ITU-T
     /// I.371: the time at which the bucket is full stands for its content).
     pub(crate) fn take(&mut self, name: &str, now: Timestamp) -> Result<(), Nanos> {
-        let interval = 1_000_000_000 / u64::from(self.limit.per_second.max(1));
-        let room = Nanos(interval * u64::from(self.limit.burst.max(1)));
+        let room = self.interval * u64::from(self.burst);
         let full_at = self.full_at.get(name).copied().unwrap_or(now).max(now);
-        let next = full_at + Nanos(interval);
+        let next = full_at + self.interval;
         if next > now + room {
             return Err(next.since(now + room));
         }

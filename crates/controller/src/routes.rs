@@ -426,7 +426,7 @@ pub static ROUTES: [Route; 55] = [
         "for nodes: join",
         Gives(schema::<NodeWelcome>),
     )
-    .takes(schema::<NodeHello>, BODY_LEN_MAX)
+    .takes(schema::<NodeHello>, REPORT_LEN_MAX)
     .refuses(&[404, 409, 507]),
     route(
         Node,

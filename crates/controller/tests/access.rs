@@ -185,7 +185,7 @@ fn bodies_are_read_after_the_token_and_within_their_bounds() {
     for (path, bytes) in [
         ("/v1/apps", (256 << 20) + 1),
         ("/v1/migrations", (64 << 10) + 1),
-        ("/v1/nodes/hello", (64 << 10) + 1),
+        ("/v1/nodes/hello", (64 << 20) + 1),
         ("/v1/nodes/0/report", (64 << 20) + 1),
     ] {
         let token = present(&token_for(path));

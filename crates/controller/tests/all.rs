@@ -5,6 +5,7 @@ mod api;
 mod common;
 mod energy;
 mod full_disk;
+mod hearing;
 mod newer_log;
 mod older_log;
 mod operate;

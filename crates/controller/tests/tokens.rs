@@ -246,3 +246,18 @@ fn commands_are_in_the_audit_log_with_who_gave_them_and_what_came_of_them() {
     c.send("get", "/v1/audit?after=x", Some(owner.expose()), b"")
         .refused(400, "");
 }
+
+#[test]
+fn a_token_that_may_do_nothing_cannot_push_out_what_others_did() {
+    let tmp = tempfile::tempdir().unwrap();
+    let c = Controller::start(tmp.path(), free_port());
+    let eye = c.create_token("eye", "read");
+    for _ in 0..120 {
+        c.send("delete", "/v1/apps/shop", Some(&eye), b"")
+            .refused(403, "");
+    }
+    let all: Vec<AuditView> = c.view("/v1/audit");
+    let of_eye = all.iter().filter(|r| r.who == "eye").count();
+    // One more comes each minute.
+    assert!((100..105).contains(&of_eye), "{of_eye}");
+}
