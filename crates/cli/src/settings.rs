@@ -2,6 +2,7 @@
 //! defaults.
 
 use crate::cluster::credentials::read_given_token;
+use crate::cluster::state_dir::RunningCluster;
 use crate::documents::files::read_text;
 use crate::limits::PORT_DEFAULT;
 use crate::ui::failure::{Exit, Failure};
@@ -97,6 +98,23 @@ impl Settings {
             file,
             color: global.color,
         })
+    }
+
+    /// For commands that act on the processes and files of the cluster in `--dir`: fails if the given controller is
+    /// not that of this cluster.
+    pub fn check_controller(&self, cluster: Option<&RunningCluster>) -> Result<(), Failure> {
+        let Some(url) = &self.controller else {
+            return Ok(());
+        };
+        let here = url.replacen("://localhost:", "://127.0.0.1:", 1);
+        if cluster.is_some_and(|c| c.url() == here.trim_end_matches('/')) {
+            return Ok(());
+        }
+        let message = format!(
+            "{url} is not the cluster in {}; this command acts on the cluster in --dir only",
+            self.dir.display()
+        );
+        Err(Failure::new(Exit::Input, message).hint("leave out --controller, or give --dir"))
     }
 
     /// Token for the given controller: from `--token-file`, else `E3_TOKEN`, else the file that the

@@ -103,7 +103,8 @@ fn a_cluster_lives_and_survives_kills() {
     assert_eq!(ended.code, 6, "{ended:?}");
     e3.up();
     e3.until("the application is ready again", ready);
-    e3.good(&["delete", "chain"]);
+    let said = e3.good(&["delete", "chain"]);
+    assert_eq!(said, "deleted chain with its state\n");
     assert_eq!(e3.json(&["get", "apps"]), Value::Array(Vec::new()));
     assert!(e3.good(&["down", "--purge"]).contains("removed its state"));
     assert!(!e3.dir.path().join("state").exists());

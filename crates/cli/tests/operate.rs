@@ -89,6 +89,13 @@ fn nodes_leave_and_services_grow_while_they_serve() {
         (&["scale", "chain/none", "--replicas", "2"], 3),
         (&["scale", "chain/back", "--replicas", "0"], 2),
         (&["rollback", "chain"], 4),
+        (&["get", "nodes", "--node", "s9"], 3),
+        (&["get", "instances", "--app", "none"], 3),
+        (&["backup", "chain", "-o", "/"], 2),
+        (&["backup", "chain", "-o", "/no/such/file"], 3),
+        (&["chaos", "chain", "--history", "/no/such/file"], 3),
+        (&["chaos", "chain", "--controller", "http://127.0.0.1:1"], 2),
+        (&["down", "--controller", "http://127.0.0.1:1"], 2),
     ] {
         let refused = e3.run(arguments);
         assert_eq!(refused.code, code, "{arguments:?}: {refused:?}");

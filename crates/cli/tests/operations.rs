@@ -89,7 +89,15 @@ fn log_lines_have_time_level_and_process() {
         text.contains(r"s1-nic0    | \u{1b}[2Jforeign\u{7}"),
         "{text}"
     );
+    // Who follows the logs ends with its reader.
+    let mut follow = e3.command(&["logs", "--follow"]);
+    let mut follow = follow.stdout(Stdio::piped()).spawn().unwrap();
+    drop(follow.stdout.take());
     e3.good(&["down"]);
+    e3.until("the follower ends", |_| {
+        follow.try_wait().unwrap().is_some()
+    });
+    assert_eq!(follow.wait().unwrap().code(), Some(0));
     let mut named = 0;
     for line in e3
         .good(&["logs"])
@@ -312,6 +320,44 @@ fn a_second_interrupt_ends_a_load_at_once() {
     }
     let ended = ended(load.wait_with_output().unwrap());
     assert_eq!((ended.code, ended.out.as_str()), (130, ""), "{ended:?}");
+}
+
+#[test]
+fn a_purge_removes_a_cluster_and_nothing_that_only_looks_like_one() {
+    let e3 = E3::new();
+    let dir = state(&e3);
+    let purge = || e3.run(&["down", "--purge"]);
+    let ended = purge();
+    assert!(
+        ended.code == 0 && ended.out.contains("nothing to remove"),
+        "{ended:?}"
+    );
+    std::fs::create_dir_all(dir.join("logs")).unwrap();
+    let ended = purge();
+    assert!(
+        ended.code == 2 && ended.err.contains("holds no cluster; nothing is removed"),
+        "{ended:?}"
+    );
+    assert!(dir.join("logs").exists());
+    std::fs::remove_dir_all(&dir).unwrap();
+    e3.good(&up(&["--detach"]));
+    e3.good(&["down"]);
+    let elsewhere = ["down", "--purge", "--controller", "http://127.0.0.1:1"];
+    let ended = e3.run(&elsewhere);
+    assert!(
+        ended.code == 2
+            && ended
+                .err
+                .contains("http://127.0.0.1:1 is not the cluster in"),
+        "{ended:?}"
+    );
+    assert!(dir.join("secret-key").exists());
+    let ended = purge();
+    assert!(
+        ended.code == 0 && ended.err.contains("the tokens and secret-key in"),
+        "{ended:?}"
+    );
+    assert!(!dir.exists());
 }
 
 #[test]

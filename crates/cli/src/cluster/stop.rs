@@ -7,7 +7,7 @@ use crate::ui::failure::{Exit, Failure};
 use std::time::Instant;
 
 /// Stops the cluster of a state directory and waits until all its processes have exited; false if
-/// none was up.
+/// none was up. Fails if another cluster was started meanwhile, or if the lock is not released.
 pub fn stop(state: &StateDir) -> Result<bool, Failure> {
     let Some(cluster) = state.recorded()? else {
         return Ok(false);
@@ -19,9 +19,18 @@ pub fn stop(state: &StateDir) -> Result<bool, Failure> {
         match state.lock() {
             Ok(lock) => break Some(lock),
             Err(failure) if failure.exit == Exit::Conflict => {
-                // Another cluster was started meanwhile: the records are its own.
-                if state.running()?.is_some() || begin.elapsed() > DOWN_GRACE {
-                    return Ok(up);
+                let now = state.running()?;
+                if now.is_some_and(|now| now.supervisor != cluster.supervisor) {
+                    // The records are its own.
+                    let dir = state.root().display();
+                    let message =
+                        format!("another cluster was started in {dir} meanwhile; it is up");
+                    return Err(Failure::new(Exit::Conflict, message).hint("stop it with: e3 down"));
+                }
+                if begin.elapsed() > DOWN_GRACE {
+                    let (waited_s, why) = (DOWN_GRACE.as_secs(), failure.message);
+                    let message = format!("the lock is still held after {waited_s} s: {why}");
+                    return Err(Failure::new(Exit::Conflict, message).hint("try again: e3 down"));
                 }
                 // The system releases the lock only when the last thread of the supervisor has ended.
                 std::thread::sleep(POLL_INTERVAL);

@@ -28,7 +28,7 @@ pub fn run(
         return Ok(());
     }
     let mut last = all.last().map_or(0, |r| r.number);
-    loop {
+    while !output::reader_is_gone() {
         std::thread::sleep(POLL_INTERVAL);
         all = Patience::new(WATCH_PATIENCE).ask(|| client.audit(last, since_unix_ms))?;
         for record in &all {
@@ -36,6 +36,7 @@ pub fn run(
             output::show(format, record, || line(record) + "\n")?;
         }
     }
+    Ok(())
 }
 
 fn outcome(r: &AuditView) -> String {

@@ -85,14 +85,22 @@ impl Summary {
 pub fn run(args: &Backup, settings: &Settings) -> Result<(), Failure> {
     let default = || PathBuf::from(format!("{}.e3b", args.app));
     let path = args.out.clone().unwrap_or_else(default);
-    if path.exists() && !args.force {
+    // A path with a slash at its end names a directory, even if there is none.
+    let names_directory = path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/");
+    if names_directory || path.file_name().is_none() {
+        let message = format!("the file to write is {path:?}, must be a file and no directory");
+        return Err(Failure::new(Exit::Input, message).hint("name a file with -o FILE"));
+    }
+    if !args.force && path.symlink_metadata().is_ok() {
         let message = format!("{} exists", path.display());
         return Err(Failure::new(Exit::Conflict, message).hint("replace it with --force"));
     }
     let client = Client::connect(settings)?;
+    // Before the shards stand still: they should not do so for a file that cannot be written.
+    let writer = Writer::create(&path, args.force)?;
     let begun = client.begin_backup(&args.app)?;
-    let written =
-        complete(&client, &begun, args.timeout).and_then(|view| write(&client, &path, view));
+    let written = complete(&client, &begun, args.timeout)
+        .and_then(|view| write(&client, writer, &path, view));
     // Its files take space at the controller, which removes them by itself later.
     let ended = client.end_backup(begun.backup);
     let summary = written?;
@@ -153,7 +161,12 @@ fn complete(client: &Client, begun: &BackupView, timeout: Duration) -> Result<Ba
     }
 }
 
-fn write(client: &Client, path: &Path, view: BackupView) -> Result<Summary, Failure> {
+fn write(
+    client: &Client,
+    mut writer: Writer,
+    path: &Path,
+    view: BackupView,
+) -> Result<Summary, Failure> {
     let unreadable = || {
         Failure::new(
             Exit::Unexpected,
@@ -161,7 +174,7 @@ fn write(client: &Client, path: &Path, view: BackupView) -> Result<Summary, Fail
         )
     };
     let head = view.head.ok_or_else(unreadable)?;
-    let mut writer = Writer::create(path, &head)?;
+    writer.begin(&head)?;
     let files = head.files.iter();
     let files = files.map(|f| (f.digest.clone(), f.len, Sum::File(Vec::new())));
     let parts = head.parts.iter().map(|part| {

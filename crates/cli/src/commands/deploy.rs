@@ -55,8 +55,9 @@ pub struct Deploy {
     /// Program of the solver HiGHS, which ilp needs for --dry-run without a cluster
     #[arg(long, env = "E3_HIGHS", default_value = "highs", value_name = "FILE")]
     pub highs: PathBuf,
-    /// Make --dry-run check against this topology, empty, instead of the running cluster
-    #[arg(long, env = "E3_TOPOLOGY", value_name = "FILE|NAME")]
+    /// Make --dry-run check against this topology, empty, instead of the running cluster [env: E3_TOPOLOGY]
+    // Not by `env`: a deployment must go on working where the variable is set for other commands.
+    #[arg(long, requires = "dry_run", value_name = "FILE|NAME")]
     pub topology: Option<String>,
     /// Where modules and profiles come from.
     #[command(flatten)]
@@ -96,7 +97,9 @@ fn dry_run(
     let instances = plural(app.instances() as usize, "instance");
     let name = &app.name;
     let is_up = settings.controller.is_some() || StateDir::new(&settings.dir).running()?.is_some();
-    if args.topology.is_none() && is_up {
+    let variable = || std::env::var("E3_TOPOLOGY").ok().filter(|v| !v.is_empty());
+    let given = args.topology.clone().or_else(variable);
+    if given.is_none() && is_up {
         let (client, request) = checked(args, settings, text, app)?;
         let would = client.dry_run(&request)?;
         return output::print(&match (would.changed, would.code_version) {
@@ -109,7 +112,7 @@ fn dry_run(
             ),
         });
     }
-    let wanted = args.topology.as_ref().or(settings.file.topology.as_ref());
+    let wanted = given.as_ref().or(settings.file.topology.as_ref());
     let stored = StateDir::new(&settings.dir).topology()?;
     let topology = match (wanted, stored) {
         (None, Some(topology)) => topology,
@@ -209,7 +212,8 @@ pub fn request(
     })
 }
 
-fn profiles_dir<'a>(sources: &'a Sources, settings: &'a Settings) -> Option<&'a Path> {
+/// The directory of profiles that the user has chosen, if any.
+pub fn profiles_dir<'a>(sources: &'a Sources, settings: &'a Settings) -> Option<&'a Path> {
     sources
         .profiles
         .as_deref()

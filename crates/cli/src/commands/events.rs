@@ -28,7 +28,7 @@ pub fn run(
     if !watch {
         return Ok(());
     }
-    loop {
+    while !output::reader_is_gone() {
         let patience = Patience::new(WATCH_PATIENCE);
         for event in patience.ask(|| client.events(last, EVENTS_WAIT.as_secs()))? {
             last = event.number;
@@ -37,6 +37,7 @@ pub fn run(
             }
         }
     }
+    Ok(())
 }
 
 /// What the event is about: an instance, an application or a node, and where it goes.

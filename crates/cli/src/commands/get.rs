@@ -123,6 +123,15 @@ pub fn run(args: &Get, settings: &Settings) -> Result<(), Failure> {
     let paint = settings.paint();
     let wanted =
         |filter: &Option<String>, value: &str| filter.as_deref().is_none_or(|f| f == value);
+    // Events may be of what is gone. Of other things, a wrong name would list nothing, as if all were well.
+    if !matches!(args.what, Things::Events) {
+        if let Some(app) = &args.app {
+            client.app(app)?;
+        }
+        if let Some(node) = &args.node {
+            client.node(node)?;
+        }
+    }
     match args.what {
         Things::Audit => audit::run(&client, format, args.since, args.watch),
         Things::Events => {

@@ -74,13 +74,14 @@ pub fn run(args: &Logs, settings: &Settings) -> Result<(), Failure> {
     if !args.follow {
         return Ok(());
     }
-    loop {
+    while !output::reader_is_gone() {
         follow(&mut logs, show)?;
         if args.name.is_none() {
             logs.extend(added(&state, &logs));
         }
         std::thread::sleep(POLL_INTERVAL * 4);
     }
+    Ok(())
 }
 
 /// Shows the new lines of all logs. One that became long is another file since its process started again.

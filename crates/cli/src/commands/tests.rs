@@ -26,6 +26,7 @@ fn commands_parse() {
     for good in [
         "e3 down",
         "e3 down --yes",
+        "e3 deploy a.yaml --dry-run --topology t.yaml",
         "e3 doctor --port 0",
         "e3 get nodes -o json",
         "e3 get nodes --json",
@@ -63,6 +64,7 @@ fn commands_parse() {
         "e3 power cap node s1-host 120",
         "e3 power cap rack rack0 some",
         "e3 up --port 70000",
+        "e3 deploy a.yaml --topology t.yaml",
         "e3 migrate a/b/0",
         "e3 place a.yaml --placer best",
         "e3 get nodes -o xml",

@@ -56,6 +56,7 @@ fn replace(program: &Path, settings: &Settings) -> Result<(), Failure> {
     let release = formats::of(&program)?;
     let state = StateDir::new(&settings.dir);
     let cluster = state.require_running()?;
+    settings.check_controller(Some(&cluster))?;
     if cluster.no_restart {
         let message =
             "the cluster was started with --no-restart: its processes would not start again";

@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Format of the output.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -122,16 +123,29 @@ pub fn say(line: &str) {
     e3_log::say(line);
 }
 
+/// Standard output was found to be a closed pipe.
+static READER_IS_GONE: AtomicBool = AtomicBool::new(false);
+
 /// Writes to standard output. A closed pipe (`e3 get nodes | head -1`) is no error.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => {
+            READER_IS_GONE.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+        Err(e) => Err(Failure::new(
             Exit::Unexpected,
             format!("write standard output: {e}"),
         )),
-        _ => Ok(()),
     }
+}
+
+/// Whether nobody reads standard output any more, as far as a write has shown. Commands that print without end
+/// then end.
+pub fn reader_is_gone() -> bool {
+    READER_IS_GONE.load(Ordering::Relaxed)
 }
 
 /// Prints a value as JSON, as YAML, or as the text that `table` returns.

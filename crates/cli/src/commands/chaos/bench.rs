@@ -339,7 +339,7 @@ fn long_run(
         sources: sources.clone(),
         output: Output::default(),
     };
-    let report = prepare(&chaos, settings, &own.state, own.client.clone())?.run()?;
+    let (report, _) = prepare(&chaos, settings, &own.state, own.client.clone())?.run()?;
     Ok(Run {
         minutes,
         faults: report

@@ -17,6 +17,7 @@ use e3_random::Random;
 use e3_wire::entry::{Outcome, Reply};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -242,10 +243,15 @@ fn item(text: &str) -> Option<Version> {
     Some((lines.next()?.to_string(), version.parse().ok()?))
 }
 
+/// Creates the file of a history.
+pub fn create(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|e| Failure::file("write", path, &e))
+}
+
 /// Writes a history, one line each.
-pub fn write(path: &Path, history: &[Operation]) -> Result<(), Failure> {
+pub fn write(path: &Path, file: File, history: &[Operation]) -> Result<(), Failure> {
     let failure = |e: std::io::Error| Failure::file("write", path, &e);
-    let mut file = std::io::BufWriter::new(std::fs::File::create(path).map_err(failure)?);
+    let mut file = std::io::BufWriter::new(file);
     for operation in history {
         let line = serde_json::to_string(operation).map_err(|e| failure(e.into()))?;
         writeln!(file, "{line}").map_err(failure)?;

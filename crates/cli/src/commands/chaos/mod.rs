@@ -98,19 +98,24 @@ pub fn run(args: &Chaos, settings: &Settings) -> Result<(), Failure> {
         (own.state.clone(), own.client.clone())
     } else {
         let state = StateDir::new(&settings.dir);
-        // Not that of `--controller`: its processes are those of the directory.
-        let client = Client::of(&state, &state.require_running()?)?;
+        let cluster = state.require_running()?;
+        settings.check_controller(Some(&cluster))?;
+        let client = Client::of(&state, &cluster)?;
         (state, client)
     };
     let run = prepare(args, settings, &state, client)?;
     if args.dry_run {
         return output::print(&report::schedule(&run.plan));
     }
-    let report = run.run()?;
+    let (report, history) = run.run()?;
     let format = settings.format(args.output);
     output::show(format, &report, || report.table(settings.paint()))?;
     if report.passed {
-        return Ok(());
+        return history;
+    }
+    // The verdict decides the exit code.
+    if let Err(failure) = history {
+        output::say(&format!("the history is not complete: {failure}"));
     }
     let message = format!(
         "{} did not survive: {}",
@@ -209,8 +214,17 @@ struct Run<'a> {
     processes: Processes,
 }
 
+/// What came of the load, the faults and the clients of a history.
+struct Together {
+    load: LoadReport,
+    injected: Vec<Injected>,
+    stuck: Option<String>,
+    history: Option<Result<Vec<Operation>, Failure>>,
+}
+
 impl Run<'_> {
-    fn run(self) -> Result<ChaosReport, Failure> {
+    /// The report, and whether the history was written if there is to be one.
+    fn run(self) -> Result<(ChaosReport, Result<(), Failure>), Failure> {
         let app = &self.args.app;
         let _locked = self.processes.state().lock_load(app, false)?;
         let stop = stop_on_signal(&self.processes)?;
@@ -233,11 +247,24 @@ impl Run<'_> {
             deadline: CHAOS_DEADLINE,
             stop: stop.clone(),
         };
+        // Before the load, rather than after it.
+        let file = self.args.history.as_deref().map(history::create);
+        let file = file.transpose()?;
         output::say(&format!("again: {}", self.replay));
         output::say(report::schedule(&self.plan).trim_end());
         let before = Losses::of(&self.client.app(app)?);
-        let (load, injected, stuck) = self.beside(&injector, &load)?;
-        let mut load = load;
+        let Together {
+            mut load,
+            injected,
+            stuck,
+            history,
+        } = self.beside(&injector, &load)?;
+        let written = match (&self.args.history, file, history) {
+            (Some(path), Some(file), Some(history)) => {
+                history.and_then(|all| history::write(path, file, &all))
+            }
+            _ => Ok(()),
+        };
         load.judge_with(self.client.app(app).ok().map(|now| before.until(&now)));
         let mut report = ChaosReport {
             app: app.clone(),
@@ -253,15 +280,11 @@ impl Run<'_> {
             load,
         };
         report.judge(stuck);
-        Ok(report)
+        Ok((report, written))
     }
 
     /// Runs the load, the faults and the clients of a history concurrently.
-    fn beside(
-        &self,
-        injector: &Injector,
-        load: &Plan,
-    ) -> Result<(LoadReport, Vec<Injected>, Option<String>), Failure> {
+    fn beside(&self, injector: &Injector, load: &Plan) -> Result<Together, Failure> {
         let (begun, begins) = channel();
         let over = AtomicBool::new(false);
         let (loaded, injected, history) = std::thread::scope(|scope| {
@@ -295,10 +318,13 @@ impl Run<'_> {
         let panicked = |_| Failure::new(Exit::Unexpected, "a thread has panicked");
         let (injected, stuck) = injected.map_err(panicked)?;
         let load = loaded?;
-        if let (Some(file), Some(history)) = (&self.args.history, history) {
-            history::write(file, &history.map_err(panicked)??)?;
-        }
-        Ok((load, injected, stuck))
+        let history = history.map(|joined| joined.map_err(panicked).flatten());
+        Ok(Together {
+            load,
+            injected,
+            stuck,
+            history,
+        })
     }
 
     /// The clients of the history.

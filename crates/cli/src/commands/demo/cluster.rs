@@ -23,7 +23,9 @@ pub struct DemoCluster {
     pub client: Client,
     /// Time that the start took, in seconds.
     pub up_s: f64,
+    /// Removed in the end, with the cluster.
     dir: Option<TempDir>,
+    is_kept: bool,
 }
 
 impl DemoCluster {
@@ -42,8 +44,12 @@ impl DemoCluster {
             (keep, _) => keep.map(Path::to_path_buf).unwrap_or_default(),
         };
         let state = StateDir::new(&root);
+        let is_new = state.topology()?.is_none();
         let start = Start::prepare(&state, topology, port)?;
-        state.set_durability(Durability::Memory)?;
+        // A cluster that was there before keeps what was chosen for it.
+        if is_new {
+            state.set_durability(Durability::Memory)?;
+        }
         output::say(&format!("starting a cluster in {}", root.display()));
         let begin = Instant::now();
         let lifetime = if keep.is_some() {
@@ -59,11 +65,12 @@ impl DemoCluster {
             client: Client::of(&state, &cluster)?,
             state,
             up_s: begin.elapsed().as_secs_f64(),
+            is_kept: dir.is_none(),
             dir,
         })
     }
 
-    /// Stops the cluster, unless it was to be kept.
+    /// Stops the cluster, unless it is kept.
     pub fn remove(mut self) -> Result<(), Failure> {
         let Some(dir) = self.dir.take() else {
             return Ok(());
@@ -76,11 +83,25 @@ impl DemoCluster {
 
 impl Drop for DemoCluster {
     fn drop(&mut self) {
-        // After a failure, which is reported.
         if self.dir.is_some() {
+            // After a failure, which is reported.
             let _ = stop(&self.state);
+        } else if self.is_kept {
+            output::say(&still_up(&self.state));
         }
     }
+}
+
+/// Said of a cluster that is kept, also after a failure.
+fn still_up(state: &StateDir) -> String {
+    let dir = state.root().display();
+    let memory = match state.durability() {
+        Durability::Memory => {
+            "; it keeps state in memory only, unless a manifest or e3 up --durability disk says otherwise"
+        }
+        Durability::Disk => "",
+    };
+    format!("the cluster is still up in {dir}; stop it with: e3 down{memory}")
 }
 
 fn temporary() -> Result<TempDir, Failure> {

@@ -160,12 +160,6 @@ pub fn run(args: &Demo, settings: &Settings) -> Result<(), Failure> {
     let paint = settings.paint();
     output::show(format, &report, || table(&report, &ran, &instances, paint))?;
     stage.cluster.remove()?;
-    if let Some(dir) = keep {
-        output::say(&format!(
-            "the cluster is still up in {}; stop it with: e3 down",
-            dir.display()
-        ));
-    }
     load::not_failed(&ran.load)
 }
 
@@ -214,7 +208,7 @@ impl Stage {
         let (text, app) = builtin::application(APP)?;
         // Checked before anything is started.
         let request = deploy::request(&text, &app, &sources, settings)?;
-        let profiles = builtin::profiles(sources.profiles.as_deref())?;
+        let profiles = builtin::profiles(deploy::profiles_dir(&sources, settings))?;
         let cluster = DemoCluster::start(topology, keep, settings)?;
         let mut stage = Stage {
             cluster,

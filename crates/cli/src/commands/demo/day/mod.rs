@@ -126,7 +126,7 @@ pub fn run(args: &DayArgs, settings: &Settings) -> Result<(), Failure> {
         overcommit: true,
         ..deploy::request(&text, &app, &args.sources, settings)?
     };
-    let profiles = builtin::profiles(args.sources.profiles.as_deref())?.by_name;
+    let profiles = builtin::profiles(deploy::profiles_dir(&args.sources, settings))?.by_name;
     let cluster = DemoCluster::start(Some(TOPOLOGY), None, settings)?;
     let topology = cluster.state.stored_topology()?;
     let mut stage = Stage {
