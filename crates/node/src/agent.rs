@@ -1,6 +1,7 @@
 //! The agent: acts for the controller on this node. It joins, asks for plans and delivers reports, in
 //! threads of its own, so that a slow or absent controller never holds up requests.
 
+use crate::complaints::Complaints;
 use crate::config::NodeError;
 use crate::essential;
 use crate::limits::{
@@ -265,6 +266,12 @@ fn answer<T: DeserializeOwned>(
     }
 }
 
+/// Whether the controller is down or cannot be reached, which a member need not say.
+pub(crate) fn is_no_connection(error: &ureq::Error) -> bool {
+    use ureq::Error::{ConnectionFailed, HostNotFound, Io};
+    matches!(error, Io(_) | HostNotFound | ConnectionFailed)
+}
+
 /// A process that the controller has made a member.
 pub(crate) struct Joined {
     pub(crate) welcome: NodeWelcome,
@@ -282,7 +289,7 @@ pub(crate) fn join(
     clock: &Clock,
     stop: &AtomicBool,
 ) -> Result<Option<Joined>, NodeError> {
-    let mut logged = false;
+    let mut complaints = Complaints::default();
     let mut late = 0;
     while !stop.load(Ordering::Relaxed) {
         let asked = clock.now();
@@ -306,12 +313,17 @@ pub(crate) fn join(
                     text,
                 });
             }
-            Ok(_) => {}
-            Err(e) if !logged => {
-                logged = true;
-                tracing::warn!(error = %e, "controller does not answer yet");
+            Ok(Answer::Refused(status, text)) => {
+                if complaints.is_new(&format!("{status}: {text}")) {
+                    tracing::warn!(status, error = text, "controller lets no node join yet");
+                }
             }
-            Err(_) => {}
+            Ok(Answer::Empty) => {}
+            Err(e) => {
+                if complaints.is_new(&e.to_string()) {
+                    tracing::warn!(error = %e, "controller does not answer yet");
+                }
+            }
         }
         thread::sleep(RETRY_INTERVAL);
     }
@@ -358,6 +370,7 @@ pub(crate) fn deliver_reports(
     stop: Arc<AtomicBool>,
 ) -> Result<(), NodeError> {
     let deliver = move || {
+        let mut complaints = Complaints::default();
         while !stop.load(Ordering::Relaxed) {
             let guard = outbox
                 .slot
@@ -371,8 +384,19 @@ pub(crate) fn deliver_reports(
             drop(guard);
             // What could not be delivered is part of the next report too.
             let path = format!("/v1/nodes/{}/report", report.node.0);
-            if let Ok(Answer::Ok(ReportResponse { pending, .. })) = api.post(&path, &report) {
-                *outbox.asked() = pending;
+            match api.post(&path, &report) {
+                Ok(Answer::Ok(ReportResponse { pending, .. })) => *outbox.asked() = pending,
+                Ok(Answer::Refused(status, text)) => {
+                    if complaints.is_new(&format!("{status}: {text}")) {
+                        tracing::warn!(status, error = text, "controller refused a report");
+                    }
+                }
+                Err(e) if !is_no_connection(&e) => {
+                    if complaints.is_new(&e.to_string()) {
+                        tracing::warn!(error = %e, "a report has no whole answer");
+                    }
+                }
+                Ok(Answer::Empty) | Err(_) => {}
             }
         }
     };
@@ -380,14 +404,14 @@ pub(crate) fn deliver_reports(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use e3_model::{Nanos, NodeKind};
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
     /// A controller that answers each request with the next of these.
-    fn controller(answers: Vec<String>) -> Api {
+    pub(crate) fn controller(answers: Vec<String>) -> Api {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         thread::spawn(move || {
@@ -404,7 +428,7 @@ mod tests {
         Api::new(&url, Token::new([7; 32]))
     }
 
-    fn answer(status: &str, body: &str) -> String {
+    pub(crate) fn answer(status: &str, body: &str) -> String {
         let len = body.len();
         format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {len}\r\n\r\n{body}")
     }

@@ -1,5 +1,6 @@
 //! The node's loop: everything in, everything out, one sleep.
 
+mod parts;
 mod starts;
 
 use crate::agent::{AgentEvent, Joined, Outbox};
@@ -239,25 +240,6 @@ impl Driver {
         if wait > Nanos::ZERO && !self.idle.yields() {
             self.network.wait(&self.bell, wait);
         }
-    }
-
-    /// Passes in what the controller has of states for backups, and the next bytes of one that a shard
-    /// begins with. True if there may be more of these.
-    fn pass_parts(&mut self) -> bool {
-        for done in self.parts.exported() {
-            let now = self.clock.now();
-            self.worker
-                .handle_exported(now, done.key, done.number, done.len);
-        }
-        let Some(fetched) = self.parts.fetched() else {
-            return false;
-        };
-        let now = self.clock.now();
-        self.worker
-            .handle_part(now, fetched.key, fetched.order, &fetched.bytes);
-        // What it confirms goes out at once.
-        self.next_look = now;
-        true
     }
 
     fn submit(&mut self, key: ShardKey, invocation: Invocation) {

@@ -1,7 +1,8 @@
 //! Follows the plan in two threads. One waits for changes. The other asks at once when requests come for
 //! an application whose routes are not here ([design](../../../docs/design/027-interest.md)).
 
-use crate::agent::{AgentEvent, Answer, Api, LatestKey, Sent};
+use crate::agent::{AgentEvent, Answer, Api, LatestKey, Sent, is_no_connection};
+use crate::complaints::Complaints;
 use crate::config::NodeError;
 use crate::essential;
 use crate::limits::{OUTBOX_WAIT, PLAN_WAIT, RETRY_INTERVAL};
@@ -69,6 +70,8 @@ struct Latest {
     sent: Option<Sent>,
     /// How often it was replaced. An answer to a question that was asked before then is of no use.
     number: u64,
+    /// Of both threads.
+    complaints: Complaints,
 }
 
 /// Asks for plans. Each goes to the driver at once, and to the thread that fetches what it names.
@@ -102,7 +105,7 @@ impl Follower {
 
     fn follow(&self, latest: &Mutex<Latest>) {
         let mut wait = PLAN_WAIT;
-        loop {
+        while !self.stop.load(Ordering::Relaxed) {
             match self.ask(latest, wait) {
                 Next::Ask => wait = PLAN_WAIT,
                 // A controller that was restarted answers at once: it may have another key for heartbeats.
@@ -184,13 +187,20 @@ impl Follower {
             }
             Ok(Answer::Empty) => Next::Ask,
             Ok(Answer::Refused(status, text)) => {
-                tracing::error!(status, error = text, "controller refused the plan request");
+                if latest.complaints.is_new(&format!("{status}: {text}")) {
+                    tracing::error!(status, error = text, "controller refused the plan request");
+                }
                 // The next answer is the whole plan.
                 (latest.sent, latest.number) = (None, number + 1);
                 Next::Wait
             }
-            // The controller is down; the node goes on with the plan that it has.
-            Err(_) => Next::Wait,
+            // The node goes on with the plan that it has.
+            Err(e) => {
+                if !is_no_connection(&e) && latest.complaints.is_new(&e.to_string()) {
+                    tracing::error!(error = %e, "the plan request has no whole answer");
+                }
+                Next::Wait
+            }
         };
         self.bell.ring();
         next

@@ -57,8 +57,10 @@ impl Ingress {
         let (gate, events, door) = pair(client, move || clock.now(), move || bell.ring());
         // A panic in a connection ends that connection only: its task is the runtime's.
         let thread = essential::spawn("e3-ingress", move || {
-            if let Err(e) = http::serve(listener, gate, events, token, ClientLimits::default()) {
-                tracing::error!(error = %e, "HTTP ingress ended");
+            let served = http::serve(listener, gate, events, token, ClientLimits::default());
+            if let Err(e) = served {
+                // The process ends: a node without its HTTP port must not seem well.
+                panic!("the HTTP ingress cannot serve: {e}");
             }
         })?;
         let door = Rc::new(door);
@@ -68,7 +70,7 @@ impl Ingress {
     /// Tells clients that the node stops, and waits until they know.
     pub(crate) fn stop(self) {
         self.door.close();
-        // It ends by itself soon after; if it has ended before, its reason is in the log.
+        // It ends by itself soon after.
         let _ = self.thread.join();
     }
 }

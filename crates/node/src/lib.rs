@@ -5,6 +5,7 @@
 //! serving while the controller is down.
 
 mod agent;
+mod complaints;
 mod config;
 mod discard;
 mod driver;

@@ -21,6 +21,8 @@ pub const API_TIMEOUT: Duration = Duration::from_secs(15);
 pub const IDLE_MAX: Duration = Duration::from_secs(5);
 /// Bytes of a shard's state in one request to the controller.
 pub const CHUNK_LEN_MAX: usize = 1 << 20;
+/// Bytes of all shards for backups that wait for the controller. If there are more, a backup is given up.
+pub const EXPORTS_LEN_MAX: u64 = 256 << 20;
 /// Chunks of states that were fetched and not read yet.
 pub const CHUNKS_AHEAD: usize = 4;
 /// Bytes that a journal has before a checkpoint makes it shorter.
@@ -35,6 +37,12 @@ pub const START_RETRY_MAX: Duration = Duration::from_secs(30);
 pub const LOAD_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Between two tries while the controller is down.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// The time between two tries to fetch what services need doubles up to this one.
+pub const SUPPLIES_RETRY_MAX: Duration = Duration::from_secs(5);
+/// Between two tries to fetch a state that the controller does not have.
+pub const MISSING_PART_INTERVAL: Duration = Duration::from_secs(5);
+/// Different texts that a loop logs of what fails again and again.
+pub const COMPLAINTS_MAX: usize = 32;
 /// The controller's answer to a hello came at once if it took no longer.
 pub const HELLO_PROMPT: Nanos = Nanos::from_millis(100);
 /// How often a hello is repeated whose answer took longer.

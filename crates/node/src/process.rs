@@ -137,6 +137,7 @@ impl Process {
             compiled: BTreeSet::new(),
             loads_again: false,
             is_told: false,
+            complaints: BTreeMap::new(),
             agent_events: agent_sender.clone(),
             bell: with.bell.clone(),
         };

@@ -3,9 +3,10 @@
 //! node need comes first. The rest follows: later shards here find it.
 
 use crate::agent::{AgentEvent, Api};
+use crate::complaints::Complaints;
 use crate::config::NodeError;
 use crate::essential;
-use crate::limits::{LOAD_RETRY_INTERVAL, RETRY_INTERVAL};
+use crate::limits::{LOAD_RETRY_INTERVAL, RETRY_INTERVAL, SUPPLIES_RETRY_MAX};
 use e3_engine::{Code, Loader};
 use e3_model::api::SecretValue;
 use e3_model::application::Service;
@@ -129,6 +130,8 @@ pub(crate) struct Supplier {
     pub(crate) loads_again: bool,
     /// Whether the driver has what is in `have`.
     pub(crate) is_told: bool,
+    /// What was logged of each service.
+    pub(crate) complaints: BTreeMap<(AppId, ServiceId), Complaints>,
     pub(crate) agent_events: Sender<AgentEvent>,
     pub(crate) bell: Doorbell,
 }
@@ -139,22 +142,27 @@ impl Supplier {
         let work = move || {
             self.loader.yield_to_others();
             let Ok(mut plan) = plans.recv() else { return };
+            let mut pause = RETRY_INTERVAL;
             loop {
                 let supplied = self.supply(&plan, &plans);
                 self.loads_again = false;
                 let wait = match supplied {
                     Supplied::All if self.has_failed() => LOAD_RETRY_INTERVAL,
                     Supplied::All => Duration::MAX,
-                    Supplied::InPart => RETRY_INTERVAL,
+                    Supplied::InPart => pause,
                     Supplied::Superseded(newer) => {
-                        plan = newer;
+                        (plan, pause) = (newer, RETRY_INTERVAL);
                         continue;
                     }
                     Supplied::NotWanted => return,
                 };
                 plan = match plans.recv_timeout(wait) {
-                    Ok(newer) => newer,
+                    Ok(newer) => {
+                        pause = RETRY_INTERVAL;
+                        newer
+                    }
                     Err(RecvTimeoutError::Timeout) => {
+                        pause = (pause * 2).min(SUPPLIES_RETRY_MAX);
                         self.loads_again = wait == LOAD_RETRY_INTERVAL;
                         plan
                     }
@@ -180,6 +188,8 @@ impl Supplier {
         };
         self.modules.retain(|digest, _| is_named(digest));
         self.compiled.retain(is_named);
+        let has = |app: AppId| plan.apps.iter().any(|named| named.id == app);
+        self.complaints.retain(|(app, _), _| has(*app));
         needs.sort_by_key(|need| !need.is_here);
         let mut supplied = Supplied::All;
         for need in &needs {
@@ -190,8 +200,11 @@ impl Supplier {
             }
             let fetched = self.fetch(need);
             if let Err(e) = fetched.and_then(|()| self.load(need)) {
-                let service = &need.release.app.service(need.service).name;
-                tracing::warn!(service, error = e, "not all that the service needs is here");
+                let complaints = self.complaints.entry((need.app, need.service));
+                if complaints.or_default().is_new(&e) {
+                    let service = &need.release.app.service(need.service).name;
+                    tracing::warn!(service, error = e, "not all that the service needs is here");
+                }
                 supplied = Supplied::InPart;
             } else if need.is_here && !std::mem::replace(&mut self.is_told, true) {
                 let event = AgentEvent::Supplies(self.have.clone());
@@ -200,6 +213,9 @@ impl Supplier {
                 }
                 self.bell.ring();
             }
+        }
+        if matches!(supplied, Supplied::All) {
+            self.complaints.clear();
         }
         supplied
     }
