@@ -3,37 +3,6 @@
 use crate::common::{APP, Controller, NODES, free_port};
 use e3_model::plan::{CopyOnDisk, NodeHello, OnDisk};
 use e3_model::{Address, AppId, Formats, ServiceId, ShardId, ShardKey};
-use std::net::UdpSocket;
-use std::sync::Arc;
-use std::thread;
-
-/// Senders of a flood; one alone may be slower than the controller.
-const SENDERS: usize = 3;
-
-#[test]
-fn requests_are_answered_while_datagrams_come_faster_than_they_are_taken() {
-    let dir = tempfile::tempdir().unwrap();
-    let controller = Controller::start(dir.path(), free_port());
-    let address = controller.address;
-    let floods = Arc::new(());
-    let senders = (0..SENDERS).map(|_| {
-        let floods = Arc::downgrade(&floods);
-        thread::spawn(move || {
-            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            while floods.strong_count() > 0 {
-                let _ = socket.send_to(&[0; 64], address);
-            }
-        })
-    });
-    let senders: Vec<_> = senders.collect();
-    for _ in 0..20 {
-        assert_eq!(controller.get("/v1/cluster").0, 200);
-    }
-    drop(floods);
-    for sender in senders {
-        sender.join().unwrap();
-    }
-}
 
 #[test]
 fn a_node_with_thousands_of_copies_on_its_disk_joins() {
