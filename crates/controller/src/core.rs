@@ -226,9 +226,7 @@ impl Core {
         self.broken = None;
         if next.version != self.control.version {
             if let Err(e) = self.store.sync() {
-                tracing::error!("{e}: it is not known what is in the log");
-                self.broken = Some(format!("{e}; the controller restarts"));
-                self.restart.notify_one();
+                self.give_up(&format!("{e}: it is not known what is in the log"));
                 return Err(e.into());
             }
             self.show(next);
@@ -237,11 +235,16 @@ impl Core {
             self.control = next;
         }
         if self.store.is_in_doubt() {
-            tracing::error!("a write to the log failed, and it is not known what is in the log");
-            self.broken = Some("the log is in doubt; the controller restarts".into());
-            self.restart.notify_one();
+            self.give_up("a write to the log failed: it is not known what is in it");
         }
         Ok(done)
+    }
+
+    /// Decides nothing more, and has the controller restart.
+    fn give_up(&mut self, why: &str) {
+        tracing::error!("{why}");
+        self.broken = Some(format!("{why}; the controller restarts"));
+        self.restart.notify_one();
     }
 
     /// Applies a command and appends it to the log, which is not yet durable.

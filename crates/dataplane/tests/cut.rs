@@ -3,7 +3,6 @@
 mod steps;
 
 use crate::common::{APP, Cluster, outbound, shard};
-use e3_model::backup::BackupOrder;
 use e3_model::plan::{NodeEvent, Role};
 use e3_model::timing::BACKUP_STILL_MAX;
 use e3_model::{AppId, Nanos, NodeId, ServiceId, ShardKey};
@@ -148,10 +147,7 @@ fn a_copy_that_takes_over_during_a_restore_does_not_wait_for_the_state_that_it_h
 #[test]
 fn shards_go_on_after_a_cut_that_is_cancelled() {
     let mut c = cluster("memory");
-    c.plan.backup = Some(BackupOrder {
-        number: 1,
-        is_freezing: true,
-    });
+    c.plan.backup = order(true);
     c.publish();
     let end = load(&mut c, 1, 20);
     c.pass(50);
@@ -175,10 +171,7 @@ fn shards_go_on_after_a_cut_that_is_cancelled() {
 #[test]
 fn shards_go_on_without_the_controller_and_fix_no_further_position() {
     let mut c = cluster("memory");
-    c.plan.backup = Some(BackupOrder {
-        number: 1,
-        is_freezing: true,
-    });
+    c.plan.backup = order(true);
     // One shard hears of it when the others have gone on.
     c.version += 1;
     c.publish_to(0);
@@ -210,11 +203,7 @@ fn shards_go_on_without_the_controller_and_fix_no_further_position() {
 fn a_shard_that_stands_still_for_something_else_fixes_no_position() {
     let mut c = cluster("memory");
     load(&mut c, 1, 20);
-    let mut backup = BackupOrder {
-        number: 1,
-        is_freezing: false,
-    };
-    c.plan.backup = Some(backup);
+    c.plan.backup = order(false);
     c.shard(shard(1, 0)).frozen = true;
     c.publish();
     c.pass(100);
@@ -224,8 +213,7 @@ fn a_shard_that_stands_still_for_something_else_fixes_no_position() {
     c.publish();
     load(&mut c, 21, 20);
     c.pass(100);
-    backup.is_freezing = true;
-    c.plan.backup = Some(backup);
+    c.plan.backup = order(true);
     c.publish();
     c.pass(100);
     let ops: Vec<u64> = cut(&c).iter().map(|part| part.op).collect();

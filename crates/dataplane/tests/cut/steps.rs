@@ -137,15 +137,17 @@ pub(super) fn cut(c: &Cluster) -> Vec<Part> {
     parts
 }
 
+/// The order to take a backup, or to stop for it.
+pub(super) fn order(is_freezing: bool) -> Option<BackupOrder> {
+    Some(BackupOrder {
+        number: 1,
+        is_freezing,
+    })
+}
+
 /// Takes a backup while clients send requests from this number on. Nodes hear of each step one after
 /// the other. Returns the parts, and the next number.
 pub(super) fn back_up(c: &mut Cluster, mut seq: u64) -> (Vec<Part>, u64) {
-    let order = |is_freezing| {
-        Some(BackupOrder {
-            number: 1,
-            is_freezing,
-        })
-    };
     for (backup, is_done) in [
         (order(false), (|c| copied(c) == 3) as fn(&Cluster) -> bool),
         (order(true), |c| cut(c).len() == 3),
