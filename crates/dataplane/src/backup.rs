@@ -159,7 +159,7 @@ impl Backup {
     fn has_more(&self, cx: &Context<'_>, shard: &Shard) -> bool {
         let plan = cx.app.shard(shard.key);
         shard.disk.is_some()
-            && plan.succeeds_itself()
+            && plan.has_restarted()
             && plan.incarnation == shard.incarnation
             && plan.backups.contains(&cx.config.node)
             && shard.log.op > 0

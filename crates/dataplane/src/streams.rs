@@ -106,7 +106,7 @@ impl Streams {
             keep
         });
         let is_new = std::mem::take(&mut self.is_new);
-        let was_on_disk = is_new && plan.succeeds_itself() && turn.shard.disk.is_some();
+        let was_on_disk = is_new && plan.has_restarted() && turn.shard.disk.is_some();
         if was_on_disk {
             self.unheard.extend(&plan.backups);
         }

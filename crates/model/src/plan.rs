@@ -198,10 +198,15 @@ impl ShardPlan {
         self.role(node).is_some() || self.leaving.contains(&node)
     }
 
-    /// Whether the primary is a new process of the node that was it before: its log is what the disk
-    /// had.
+    /// Whether the primary is on the node that was it before.
     pub fn succeeds_itself(&self) -> bool {
         self.predecessor == Some(self.primary)
+    }
+
+    /// Whether the primary is a new process of the node that was it before: its log is what the disk
+    /// had. That of a shard that was just made of others is the process that had these.
+    pub fn has_restarted(&self) -> bool {
+        self.succeeds_itself() && self.incarnation != self.era
     }
 
     /// The backups that stay.
