@@ -2,9 +2,10 @@
 
 use crate::common::http::Http;
 use crate::common::running::{CHAIN, all_handled, handled, kill, primary, signal, start_load};
-use crate::common::{E3, Ended};
-use rustix::process::Signal;
+use crate::common::{E3, Ended, ended};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -322,4 +323,28 @@ fn a_backup_without_a_primary_is_given_up_and_the_application_serves_on() {
     e3.good(&["delete", "chain"]);
     e3.good(&["restore", &file]);
     assert_eq!(counts(&other, "chain", 100), [2; KEYS]);
+}
+
+#[test]
+fn nothing_is_left_of_a_backup_that_is_interrupted() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    e3.up();
+    deploy(&e3);
+    let node = primary(&e3, "chain/front/0");
+    // So that the backup takes long enough.
+    signal(&e3, &node, Signal::STOP);
+    let dir = e3.dir.path().join("backups");
+    fs::create_dir(&dir).unwrap();
+    let file = dir.join("chain.e3b");
+    let backup = e3.spawn(&format!("backup chain -o {}", file.display()));
+    let is_empty = || fs::read_dir(&dir).unwrap().next().is_none();
+    e3.until("it writes a file", |_| !is_empty());
+    let pid = Pid::from_child(&backup);
+    kill_process(pid, Signal::INT).unwrap();
+    let interrupted = ended(backup.wait_with_output().unwrap());
+    signal(&e3, &node, Signal::CONT);
+    refused(&interrupted, 1, "interrupted");
+    assert!(is_empty());
 }

@@ -6,6 +6,7 @@ use crate::cluster::patience::Patience;
 use crate::limits::POLL_INTERVAL;
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
+use crate::ui::interrupt;
 use crate::ui::output::{self, Format};
 use crate::ui::text::{bytes, count, plural};
 use crate::ui::values::duration;
@@ -14,6 +15,7 @@ use e3_model::backup::{BackupHead, BackupPhase, BackupView};
 use e3_wire::part::checksum;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// `e3 backup`.
@@ -96,11 +98,12 @@ pub fn run(args: &Backup, settings: &Settings) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Conflict, message).hint("replace it with --force"));
     }
     let client = Client::connect(settings)?;
+    let stop = interrupt::flag()?;
     // Before the shards stand still: they should not do so for a file that cannot be written.
     let writer = Writer::create(&path, args.force)?;
     let begun = client.begin_backup(&args.app)?;
-    let written = complete(&client, &begun, args.timeout)
-        .and_then(|view| write(&client, writer, &path, view));
+    let written = complete(&client, &begun, args.timeout, &stop)
+        .and_then(|view| write(&client, writer, &path, view, &stop));
     // Its files take space at the controller, which removes them by itself later.
     let ended = client.end_backup(begun.backup);
     let summary = written?;
@@ -122,10 +125,16 @@ pub fn run(args: &Backup, settings: &Settings) -> Result<(), Failure> {
 }
 
 /// Waits until the controller has all of the state.
-fn complete(client: &Client, begun: &BackupView, timeout: Duration) -> Result<BackupView, Failure> {
+fn complete(
+    client: &Client,
+    begun: &BackupView,
+    timeout: Duration,
+    stop: &AtomicBool,
+) -> Result<BackupView, Failure> {
     let patience = Patience::new(timeout);
     let bar = output::spinner("backup");
     loop {
+        check(stop)?;
         let view = patience.ask(|| client.backup(begun.backup));
         let view = view.map_err(|e| match e.exit {
             Exit::NotFound => {
@@ -166,6 +175,7 @@ fn write(
     mut writer: Writer,
     path: &Path,
     view: BackupView,
+    stop: &AtomicBool,
 ) -> Result<Summary, Failure> {
     let unreadable = || {
         Failure::new(
@@ -186,6 +196,7 @@ fn write(
     for (file, len, mut sum) in contents {
         let mut offset = 0;
         while offset < len {
+            check(stop)?;
             let chunk = client.backup_file(view.backup, &file, offset)?;
             if chunk.is_empty() || offset + chunk.len() as u64 > len {
                 let message =
@@ -209,6 +220,15 @@ fn write(
         pause_ms: Some(view.pause_ms),
         ..Summary::new(&view.app, path, len, &head)
     })
+}
+
+/// Fails after Ctrl-C.
+fn check(stop: &AtomicBool) -> Result<(), Failure> {
+    if stop.load(Ordering::Relaxed) {
+        let message = "interrupted, so there is no backup";
+        return Err(Failure::new(Exit::Unexpected, message));
+    }
+    Ok(())
 }
 
 /// What shows that bytes came as they were: a part's checksum, or the content of a file that is named after its

@@ -2,6 +2,7 @@
 
 pub mod exchange;
 pub mod failure;
+pub mod interrupt;
 pub mod output;
 pub mod text;
 pub mod values;

@@ -10,6 +10,7 @@ use crate::cluster::state_dir::StateDir;
 use crate::limits::{FILE_DURATION_MIN, LOAD_DURATION_DEFAULT};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
+use crate::ui::interrupt;
 use crate::ui::output::{self, Paint};
 use crate::ui::text::{count, micros};
 use crate::ui::values::{duration, rate, speed};
@@ -28,7 +29,6 @@ use figures::Figures;
 use indicatif::ProgressBar;
 use schedule::Scheduled;
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -124,19 +124,6 @@ struct Output<'a> {
     messages_per_request: &'a BTreeMap<String, f64>,
 }
 
-/// The flag that the first Ctrl-C (or SIGTERM) sets; the second one ends the program at once.
-fn stop_on_signal() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        let ends = 128 + signal;
-        // In this order: the shutdown looks at the flag before it is set.
-        signal_hook::flag::register_conditional_shutdown(signal, ends, stop.clone())
-            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
-            .map_err(|e| Failure::new(Exit::Unexpected, format!("signal handler: {e}")))?;
-    }
-    Ok(stop)
-}
-
 /// `e3 load`.
 pub fn run(args: &Load, settings: &Settings) -> Result<(), Failure> {
     if let Some(file) = &args.from {
@@ -144,7 +131,7 @@ pub fn run(args: &Load, settings: &Settings) -> Result<(), Failure> {
         let file = File::read(file, args)?;
         let client = Client::connect(settings)?;
         let _locked = lock(&client, args, settings)?;
-        let ran = file.send(&client, &args.app, stop_on_signal()?)?;
+        let ran = file.send(&client, &args.app, interrupt::flag()?)?;
         return show(&ran, args, settings);
     }
     let client = Client::connect(settings)?;
@@ -160,7 +147,7 @@ pub fn run(args: &Load, settings: &Settings) -> Result<(), Failure> {
             None => SecretsOf::Cluster(StateDir::new(&settings.dir)),
         },
         deadline: DEADLINE_DEFAULT,
-        stop: stop_on_signal()?,
+        stop: interrupt::flag()?,
     };
     show(&drive(&client, &plan)?, args, settings)
 }
