@@ -6,6 +6,7 @@
 
 use crate::audit::Subject;
 use crate::connections::Place;
+use crate::limits::DEPLOY_LEN_MAX;
 use crate::rate::Buckets;
 use crate::route::Route;
 use crate::routes::ROUTES;
@@ -24,6 +25,7 @@ use hyper::body::Body as _;
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// Who may use a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +46,8 @@ pub(crate) struct Gate {
     /// Longest wait for the whole body of a request.
     pub(crate) body_timeout: Duration,
     pub(crate) buckets: Mutex<Buckets>,
+    /// Bytes of deployments that may still be in memory.
+    pub(crate) deployments: Semaphore,
     /// Refusals that the audit log takes: it must not lose what took effect to a token that may do nothing.
     pub(crate) refusals: Mutex<Buckets>,
     pub(crate) shared: Shared,
@@ -77,6 +81,14 @@ pub(crate) async fn check(
     let admitted = gate.admit(matched.as_ref(), &request);
     let path = request.uri().path().to_string();
     let mut detail = String::new();
+    let needed = match (&admitted.refusal, admitted.route) {
+        (None, Some(route)) => memory_of(route, &request),
+        _ => None,
+    };
+    let _memory = match needed {
+        Some(bytes) => Some(gate.deployments.acquire_many(bytes).await),
+        None => None,
+    };
     let mut response = match (admitted.refusal, admitted.route) {
         (Some(refusal), _) => refusal.into_response(),
         (None, None) => no_path().into_response(),
@@ -85,6 +97,7 @@ pub(crate) async fn check(
                 if route.body_is_audited() {
                     detail = json_of(&bytes);
                 }
+                drop(bytes);
                 next.run(request).await
             }
             Err(refusal) => refusal.into_response(),
@@ -294,6 +307,13 @@ fn not_allowed(methods: &str) -> Refusal {
     let error = format!("this path takes {methods} only");
     let allowed = HeaderValue::from_str(methods).expect("methods are plain text");
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, error).header(header::ALLOW, allowed)
+}
+
+/// Bytes of a deployment, for which memory must have room. Other bodies are small, or those of nodes.
+fn memory_of(route: &Route, request: &Request) -> Option<u32> {
+    let len_max = route.body_len_max().filter(|len| *len >= DEPLOY_LEN_MAX)?;
+    let len = request.body().size_hint().exact().unwrap_or(u64::MAX);
+    Some(len.min(len_max as u64) as u32)
 }
 
 /// A body in one line, if it is JSON.

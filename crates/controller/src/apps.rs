@@ -1,11 +1,12 @@
 //! The handlers of the API for applications: deploying, reading, moving and forgetting.
 
 use crate::audit::Subject;
+use crate::deploy::Sent;
 use crate::refusal::bad_json;
 use crate::shared::Shared;
 use crate::solve;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{FromRequest, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -13,6 +14,7 @@ use e3_control::CommandError;
 use e3_http::Refusal;
 use e3_model::Format;
 use e3_model::api::*;
+use tokio::runtime::Handle;
 
 fn no_app(name: &str) -> Refusal {
     Refusal::new(
@@ -40,14 +42,25 @@ pub(crate) struct DeployQuery {
 pub(crate) async fn deploy(
     State(s): State<Shared>,
     Query(query): Query<DeployQuery>,
-    body: Result<Json<DeployRequest>, JsonRejection>,
+    request: Request,
 ) -> Result<(Extension<Subject>, Json<DeployResponse>), Refusal> {
-    let Json(request) = body.map_err(|e| bad_json(&e))?;
+    let blobs = s.core().blobs.clone();
+    let blobs = Some(blobs).filter(|_| !query.dry_run);
+    let runtime = Handle::current();
+    // Its modules and assets may take long, and the controller serves the nodes meanwhile.
+    let (request, sent) = unblocked(move || {
+        let body = runtime.block_on(Json::<DeployRequest>::from_request(request, &()));
+        let Json(mut request) = body.map_err(|e| bad_json(&e))?;
+        let sent = Sent::read(&request, blobs.as_ref())?;
+        (request.modules, request.assets) = Default::default();
+        Ok::<_, Refusal>((request, sent))
+    })
+    .await?;
     if let Some(restore) = request.restore.as_ref().filter(|_| !query.dry_run) {
         let sync = s.core().restores.syncing(restore.restore, &restore.parts);
         unblocked(sync).await?;
     }
-    let response = solve::deploy(&s, &request, query.dry_run).await?;
+    let response = solve::deploy(&s, &request, sent, query.dry_run).await?;
     let subject = serde_json::to_string(&response).expect("answers have text keys only");
     Ok((Extension(Subject(subject)), Json(response)))
 }

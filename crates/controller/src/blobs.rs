@@ -12,10 +12,16 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 #[derive(Clone)]
 pub(crate) struct Blobs {
-    blobs: PathBuf,
+    pub(crate) blobs: PathBuf,
+    /// See [`crate::staging`].
+    pub(crate) staging: PathBuf,
+    /// Deployments since this process started.
+    pub(crate) staged: Arc<AtomicU64>,
     secrets: PathBuf,
 }
 
@@ -32,7 +38,7 @@ pub(crate) enum BlobError {
     Unreadable { file: PathBuf, source: io::Error },
 }
 
-fn system(file: &Path, source: io::Error) -> StoreError {
+pub(crate) fn system(file: &Path, source: io::Error) -> StoreError {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             StoreError::Full(file.to_path_buf())
@@ -45,7 +51,7 @@ fn system(file: &Path, source: io::Error) -> StoreError {
 }
 
 /// Writes a file whole or not at all.
-fn write_whole(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+pub(crate) fn write_whole(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let new = file.with_extension("new");
     let write = || -> io::Result<()> {
         let options = fs::OpenOptions::new()
@@ -78,22 +84,22 @@ pub(crate) fn digest(bytes: &[u8]) -> String {
 impl Blobs {
     pub(crate) fn open(dir: &Path) -> Result<Blobs, StoreError> {
         let (blobs, secrets) = (dir.join("blobs"), dir.join("secrets"));
-        for d in [&blobs, &secrets] {
+        let staging = dir.join("staging");
+        match fs::remove_dir_all(&staging) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(system(&staging, e)),
+            _ => {}
+        }
+        for d in [&blobs, &staging, &secrets] {
             fs::create_dir_all(d).map_err(|e| system(d, e))?;
         }
         fs::set_permissions(&secrets, fs::Permissions::from_mode(0o700))
             .map_err(|e| system(&secrets, e))?;
-        Ok(Blobs { blobs, secrets })
-    }
-
-    /// Stores a blob; returns its SHA-256 in hexadecimal. A file that holds anything else is replaced.
-    pub(crate) fn put(&self, bytes: &[u8]) -> Result<String, StoreError> {
-        let digest = digest(bytes);
-        let file = self.blobs.join(&digest);
-        if !fs::read(&file).is_ok_and(|there| there == bytes) {
-            write_whole(&file, bytes)?;
-        }
-        Ok(digest)
+        Ok(Blobs {
+            blobs,
+            staging,
+            staged: Arc::default(),
+            secrets,
+        })
     }
 
     /// A blob by its digest, which its content has; none if there is none.
@@ -199,12 +205,48 @@ impl Blobs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::staging::Staged;
+
+    fn put(blobs: &Blobs, bytes: &[u8]) -> String {
+        let digest = digest(bytes);
+        let staged = Staged::new(blobs).unwrap();
+        // Two services may have one module.
+        for _ in 0..2 {
+            staged.add(&digest, bytes).unwrap();
+        }
+        staged.name().unwrap();
+        digest
+    }
+
+    #[test]
+    fn a_staged_blob_is_kept_while_others_are_swept_and_nothing_stays_of_one_that_is_dropped() {
+        let tmp = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(tmp.path()).unwrap();
+        let digest = put(&blobs, b"module");
+        let staged = Staged::new(&blobs).unwrap();
+        staged.add(&digest, b"module").unwrap();
+        // Its application is deleted.
+        blobs.keep(&BTreeSet::new()).unwrap();
+        assert_eq!(blobs.get(&digest).unwrap(), None);
+        staged.name().unwrap();
+        drop(staged);
+        assert_eq!(blobs.get(&digest).unwrap().unwrap(), b"module");
+        let refused = Staged::new(&blobs).unwrap();
+        refused.add(&digest, b"module").unwrap();
+        drop(refused);
+        assert_eq!(blobs.get(&digest).unwrap().unwrap(), b"module");
+        assert!(fs::read_dir(&blobs.staging).unwrap().next().is_none());
+        // What a crash leaves goes.
+        std::mem::forget(Staged::new(&blobs).unwrap());
+        let blobs = Blobs::open(tmp.path()).unwrap();
+        assert!(fs::read_dir(&blobs.staging).unwrap().next().is_none());
+    }
 
     #[test]
     fn a_rotten_blob_is_named_and_repaired() {
         let tmp = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(tmp.path()).unwrap();
-        let digest = blobs.put(b"module").unwrap();
+        let digest = put(&blobs, b"module");
         assert_eq!(blobs.get(&digest).unwrap().unwrap(), b"module");
         let file = blobs.blobs.join(&digest);
         for rotten in [&b""[..], b"modul", b"moduld"] {
@@ -212,7 +254,7 @@ mod tests {
             let error = blobs.get(&digest).unwrap_err().to_string();
             assert!(error.starts_with(&file.display().to_string()), "{error}");
             assert!(error.contains("deploy"), "{error}");
-            assert_eq!(blobs.put(b"module").unwrap(), digest);
+            assert_eq!(put(&blobs, b"module"), digest);
             assert_eq!(blobs.get(&digest).unwrap().unwrap(), b"module");
         }
         fs::remove_file(&file).unwrap();

@@ -35,6 +35,8 @@ pub(crate) struct Core {
     pub(crate) progress: Progress,
     pub(crate) counters: Counters,
     pub(crate) probation: Probation,
+    /// When it looked at them last.
+    pub(crate) versions_watched_at: Timestamp,
     pub(crate) blobs: Blobs,
     pub(crate) secret_key: SecretKey,
     /// Whether there may be secrets in files, which belong into the log.
@@ -138,6 +140,7 @@ impl Core {
             progress: Progress::default(),
             counters: Counters::default(),
             probation: Probation::default(),
+            versions_watched_at: Timestamp::default(),
             blobs: Blobs::open(&config.dir)?,
             secret_key,
             secret_files: true,

@@ -63,6 +63,8 @@ type Costs = Vec<BTreeMap<NodeKind, (f64, Option<f64>)>>;
 
 pub(crate) struct Counters {
     seen: BTreeMap<NodeId, Seen>,
+    /// The version of the state whose applications are counted.
+    version: u64,
     shards: BTreeMap<ShardKey, Totals>,
     apps: BTreeMap<AppId, AppTotals>,
     nodes: BTreeMap<NodeId, NodeEnergy>,
@@ -75,6 +77,7 @@ impl Default for Counters {
     fn default() -> Counters {
         Counters {
             seen: BTreeMap::new(),
+            version: 0,
             shards: BTreeMap::new(),
             apps: BTreeMap::new(),
             nodes: BTreeMap::new(),
@@ -130,7 +133,10 @@ impl Counters {
 
     /// Adds what is new in a report.
     pub(crate) fn on_report(&mut self, now: Timestamp, report: &NodeReport, control: &Control) {
-        self.forget_deleted(control);
+        if self.version != control.version {
+            self.version = control.version;
+            self.forget_deleted(control);
+        }
         let counts = report.counts.iter();
         let next = Seen {
             incarnation: report.incarnation,

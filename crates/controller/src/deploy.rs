@@ -1,29 +1,28 @@
 //! Deploying: everything is checked before anything is written.
 
 mod checks;
+mod sent;
 
-use crate::blobs::digest;
+pub(crate) use sent::Sent;
+
 use crate::core::Core;
 use crate::error::ExecuteError;
 use crate::refusal::not_stored;
 use crate::restores::EXISTS_HINT;
 use crate::solve::Problem;
 use axum::http::StatusCode;
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use e3_control::{Applied, Command, CommandError, Control, PLACER_UNDECIDED, Placed, explain};
 use e3_http::Refusal;
 use e3_model::api::{DeployRequest, DeployResponse};
 use e3_model::backup::Restored;
-use e3_model::document::{check_fit, parse_application, parse_profile};
+use e3_model::document::check_fit;
 use e3_model::plan::Release;
-use e3_model::{Application, Format, Profile};
+use e3_model::{Application, Format};
 use e3_placement::{
     AdmitError, PLACER_DEFAULT, PLACERS, PlaceError, Placer, Request, admit, by_name,
 };
 use e3_solver::Timed;
 use e3_solver::limits::TIME_MAX;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How far a deployment has come without waiting for anything.
@@ -81,10 +80,11 @@ impl Core {
     pub(crate) fn begin_deploy(
         &mut self,
         q: &DeployRequest,
+        sent: Sent,
         dry_run: bool,
     ) -> Result<Begun, Refusal> {
         self.import_secrets();
-        let begun = self.try_deploy(q, dry_run);
+        let begun = self.try_deploy(q, sent, dry_run);
         self.swept(dry_run, begun)
     }
 
@@ -182,8 +182,13 @@ impl Core {
         Ok(chosen)
     }
 
-    fn try_deploy(&mut self, q: &DeployRequest, dry_run: bool) -> Result<Begun, Refusal> {
-        let sent = self.read(q)?;
+    fn try_deploy(
+        &mut self,
+        q: &DeployRequest,
+        mut sent: Sent,
+        dry_run: bool,
+    ) -> Result<Begun, Refusal> {
+        self.fit(q, &mut sent.app)?;
         let restored = self.check(&sent, q, dry_run)?;
         self.note_waiting_requests();
         let placed = match self.chosen(&sent.app, q)? {
@@ -279,48 +284,11 @@ impl Core {
         Ok(response(&applied, &self.control))
     }
 
-    /// Reads what a request brings, and checks that it fits together and the topology.
-    fn read(&self, q: &DeployRequest) -> Result<Sent, Refusal> {
-        let mut app =
-            parse_application(&q.file, &q.manifest).map_err(|e| unprocessable(e.to_string()))?;
-        self.complete(&mut app);
-        let topology = &self.control.topology;
-        check_fit(&q.file, &q.manifest, &app, topology)
-            .map_err(|e| unprocessable(e.to_string()))?;
-        let mut profiles = BTreeMap::new();
-        for (i, text) in q.profiles.iter().enumerate() {
-            let profile = parse_profile(&format!("profiles[{i}]"), text)
-                .map_err(|e| unprocessable(e.to_string()))?;
-            profiles.insert(profile.name.clone(), profile);
-        }
-        let decode = |of: &BTreeMap<String, String>, name: &str| {
-            let text = of.get(name).ok_or_else(|| {
-                unprocessable(format!("{}: {name:?} is named but was not sent", q.file))
-            })?;
-            let bytes = BASE64_STANDARD.decode(text);
-            bytes.map_err(|e| unprocessable(format!("{name:?} is not Base64: {e}")))
-        };
-        let mut modules = Vec::new();
-        for service in &app.spec.services {
-            let wasm = decode(&q.modules, &service.module)?;
-            if !wasm.starts_with(b"\0asm") {
-                let (name, path) = (&service.name, &service.module);
-                return Err(unprocessable(format!(
-                    "service {name:?}: {path:?} is not a WebAssembly module"
-                )));
-            }
-            modules.push(wasm);
-        }
-        let mut assets = Vec::new();
-        for asset in &app.spec.assets {
-            assets.push((asset.name.clone(), decode(&q.assets, &asset.name)?));
-        }
-        Ok(Sent {
-            app,
-            profiles,
-            modules,
-            assets,
-        })
+    /// Completes what a request brings, and checks that it fits together and the topology.
+    fn fit(&self, q: &DeployRequest, app: &mut Application) -> Result<(), Refusal> {
+        self.complete(app);
+        check_fit(&q.file, &q.manifest, app, &self.control.topology)
+            .map_err(|e| unprocessable(e.to_string()))
     }
 
     /// Stores what was sent, then the commands. What nothing names is swept later.
@@ -330,9 +298,8 @@ impl Core {
         sent: &Sent,
         commands: &[Command],
     ) -> Result<Applied, Refusal> {
-        let assets = sent.assets.iter().map(|(_, bytes)| bytes);
-        for blob in sent.modules.iter().chain(assets) {
-            self.blobs.put(blob).map_err(not_stored)?;
+        if let Some(staged) = &sent.staged {
+            staged.name().map_err(not_stored)?;
         }
         let app = &sent.app;
         if self.control.format < Format::ACCESS {
@@ -384,36 +351,6 @@ fn check_limit(chosen: &Chosen, name: &str, limit: Option<Duration>) -> Result<(
         }
         (_, Some(_)) => Err(unprocessable(format!("placer {name:?} has no time limit"))
             .hint("leave out --time-limit, or choose annealing or ilp")),
-    }
-}
-
-/// What a request brings.
-pub(crate) struct Sent {
-    app: Application,
-    profiles: BTreeMap<String, Profile>,
-    /// By service.
-    modules: Vec<Vec<u8>>,
-    /// With their names.
-    assets: Vec<(String, Vec<u8>)>,
-}
-
-impl Sent {
-    fn command(
-        &self,
-        overcommit: bool,
-        restored: Option<Restored>,
-        placed: Vec<Placed>,
-    ) -> Command {
-        let named = self.assets.iter();
-        Command::Deploy {
-            app: Box::new(self.app.clone()),
-            modules: self.modules.iter().map(|b| digest(b)).collect(),
-            assets: named.map(|(name, b)| (name.clone(), digest(b))).collect(),
-            profiles: self.profiles.clone(),
-            overcommit,
-            restored,
-            placed,
-        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! The controller program: drives [`e3_control::Control`], serves the HTTP API, receives the nodes'
 //! heartbeats, and writes every decision to disk before anyone sees it.
 //!
-//! One thread serves everything but searches for a placement that have a time budget. A controller that is killed and restarted has lost nothing that it
-//! acknowledged; nodes and applications continue meanwhile.
+//! One thread serves everything but searches for a placement that have a time budget; others read and write what is
+//! large, such as modules. A controller that is killed and restarted has lost nothing that it acknowledged; nodes and
+//! applications continue meanwhile.
 
 mod access;
 mod app_view;
@@ -43,6 +44,7 @@ mod seal;
 mod secrets;
 mod shared;
 mod solve;
+mod staging;
 mod status;
 mod taking;
 mod tokens;
@@ -61,7 +63,9 @@ pub use seal::{SecretKey, SecretKeyError};
 
 use crate::audit::AuditLog;
 use crate::core::Core;
-use crate::limits::{CLOSE_GRACE, REFUSAL_INTERVAL, REFUSALS_MAX, SOLVERS_MAX};
+use crate::limits::{
+    CLOSE_GRACE, DEPLOYMENTS_LEN_MAX, REFUSAL_INTERVAL, REFUSALS_MAX, SOLVERS_MAX,
+};
 use crate::rate::Buckets;
 use crate::shared::Shared;
 use e3_clock::Clock;
@@ -114,6 +118,7 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
         },
         body_timeout: config.client_timeouts.body,
         buckets: Mutex::new(Buckets::new(config.rate_limit)),
+        deployments: Semaphore::new(DEPLOYMENTS_LEN_MAX),
         refusals: Mutex::new(Buckets::every(REFUSAL_INTERVAL, REFUSALS_MAX)),
         shared: shared.clone(),
     };

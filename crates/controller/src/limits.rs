@@ -24,6 +24,10 @@ impl Default for ClientTimeouts {
 
 /// Bytes of a deployment: manifest, modules and assets.
 pub const DEPLOY_LEN_MAX: usize = 256 << 20;
+/// Bytes of deployments that are taken at the same time; what is beyond waits. One that is taken needs about three times
+/// its bytes.
+pub const DEPLOYMENTS_LEN_MAX: usize = 2 * DEPLOY_LEN_MAX;
+const _: () = assert!(DEPLOY_LEN_MAX <= u32::MAX as usize);
 /// Bytes of a request with a document in JSON, which may need two bytes for one.
 pub const TOPOLOGY_LEN_MAX: usize = 2 * e3_model::limits::TOPOLOGY_LEN_MAX;
 /// Bytes of a node's report, and of its hello, which lists the copies that its disk has.
@@ -43,6 +47,9 @@ pub const BACKUP_KEPT: Nanos = Nanos::from_secs(600);
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// See [`ClientTimeouts::body`].
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often the versions of all applications are looked at: whether they start, and how many requests fail. It looks at
+/// every shard.
+pub const VERSIONS_INTERVAL: Nanos = Nanos::from_millis(250);
 /// How far back "lately dead-lettered" reaches.
 pub const LATELY: Nanos = Nanos::from_secs(60);
 /// Bytes of a datagram that are read where heartbeats arrive: what is longer is none.

@@ -1,7 +1,7 @@
 //! The handlers for nodes: joining, silence and reports.
 
 use crate::core::Core;
-use crate::limits::{HEARD_CHECK_INTERVAL, HEARD_WAIT};
+use crate::limits::{HEARD_CHECK_INTERVAL, HEARD_WAIT, VERSIONS_INTERVAL};
 use crate::refusal::{bad_json, no_node};
 use crate::shared::Shared;
 use axum::Json;
@@ -154,7 +154,6 @@ impl Core {
         self.progress.look(now, &self.control);
         self.reports.insert(report.node, (now, report));
         self.confirm_versions();
-        self.watch_versions(now);
     }
 
     /// Confirms the versions of applications that have started at every primary.
@@ -231,6 +230,10 @@ impl Core {
         self.cancel_stalled_migrations(now);
         self.cancel_stalled_resharding(now);
         self.look_at_backups(now);
+        if now.since(self.versions_watched_at) >= VERSIONS_INTERVAL {
+            self.versions_watched_at = now;
+            self.watch_versions(now);
+        }
         self.orchestrate(now);
     }
 

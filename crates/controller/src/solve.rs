@@ -3,7 +3,7 @@
 //! decided together with the version of the copy, and the state machine checks that against the present
 //! state. If the state has changed so that the decisions do not fit, it searches again, a few times.
 
-use crate::deploy::{Begun, Submitted, not_admitted, place};
+use crate::deploy::{Begun, Sent, Submitted, not_admitted, place};
 use crate::limits::SOLVERS_MAX;
 use crate::shared::Shared;
 use axum::http::StatusCode;
@@ -41,9 +41,10 @@ impl Problem {
 pub(crate) async fn deploy(
     shared: &Shared,
     q: &DeployRequest,
+    sent: Sent,
     dry_run: bool,
 ) -> Result<DeployResponse, Refusal> {
-    let begun = shared.core().begin_deploy(q, dry_run)?;
+    let begun = shared.core().begin_deploy(q, sent, dry_run)?;
     let (sent, mut problem) = match begun {
         Begun::Done(response) => return Ok(response),
         Begun::Solve(sent, problem) => (sent, problem),

@@ -236,14 +236,11 @@ impl Core {
             let text = "no node sends heartbeats: the controller may be cut off from them and makes no decisions";
             problems.push(text.into());
         }
-        for node in self.node_views().iter().filter(|n| !n.up) {
+        let nodes = self.node_views();
+        for node in nodes.iter().filter(|n| !n.up) {
             problems.push(format!("node {} is not up", node.name));
         }
-        for node in self
-            .node_views()
-            .iter()
-            .filter(|n| !n.unreachable.is_empty())
-        {
+        for node in nodes.iter().filter(|n| !n.unreachable.is_empty()) {
             let peers = node.unreachable.join(", ");
             problems.push(format!("node {} cannot reach {peers}", node.name));
         }

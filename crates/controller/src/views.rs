@@ -13,6 +13,7 @@ use e3_model::plan::{NodeReport, Role, ShardPlan};
 use e3_model::profile::Provenance;
 use e3_model::topology::NodeRef;
 use e3_model::{AppId, NodeId, ServiceId, ShardId, ShardKey, Timestamp};
+use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
 
 fn address(a: e3_model::Address) -> String {
@@ -48,19 +49,28 @@ impl Core {
 
     pub(crate) fn node_views(&self) -> Vec<NodeView> {
         let now = self.clock.now();
-        let nodes = self.control.topology.nodes();
-        nodes.map(|n| self.node_view(now, &n)).collect()
+        let mut instances: BTreeMap<NodeId, u32> = BTreeMap::new();
+        for shard in self.control.apps.values().flat_map(|a| &a.plan.shards) {
+            let copies = shard.backups.iter().chain(&shard.joining);
+            let nodes = copies.chain([&shard.primary]).copied();
+            for node in nodes.filter(|n| shard.role(*n).is_some()) {
+                *instances.entry(node).or_default() += 1;
+            }
+        }
+        let view = |n: NodeRef<'_>| {
+            let instances = instances.get(&n.id).copied().unwrap_or_default();
+            self.node_view(now, &n, instances)
+        };
+        self.control.topology.nodes().map(view).collect()
     }
 
-    fn node_view(&self, now: Timestamp, n: &NodeRef<'_>) -> NodeView {
+    fn node_view(&self, now: Timestamp, n: &NodeRef<'_>, instances: u32) -> NodeView {
         let member = self.control.members.get(&n.id);
         let incarnation = member.map_or(0, |m| m.incarnation);
         let up = self.is_heard(n.id);
         let heartbeat = self.hearing.last(n.id).filter(|_| up);
         let report = self.report(n.id);
         let stats = report.map(|r| r.stats.clone()).unwrap_or_default();
-        let shards = self.control.apps.values().flat_map(|a| &a.plan.shards);
-        let instances = shards.filter(|s| s.role(n.id).is_some()).count() as u32;
         NodeView {
             name: n.node.name.clone(),
             id: n.id.0,

@@ -195,6 +195,39 @@ fn bodies_are_read_after_the_token_and_within_their_bounds() {
     assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
 }
 
+#[test]
+fn large_deployments_are_not_all_read_at_the_same_time() {
+    let tmp = tempfile::tempdir().unwrap();
+    let controller = Controller::start(tmp.path(), free_port());
+    let address = controller.address;
+    let len = 256 << 20;
+    // The controller says when it begins to read the body, which is never sent.
+    let begin = format!(
+        "POST /v1/apps HTTP/1.1\r\nHost: {address}\r\n{}\r\nContent-Length: {len}\r\n\
+         Expect: 100-continue\r\n\r\n",
+        present(&owner_token())
+    );
+    let is_read = |stream: &mut TcpStream| {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut line = [0; 12];
+        stream.read_exact(&mut line).unwrap();
+        assert_eq!(&line, b"HTTP/1.1 100");
+    };
+    let mut read = half_open(address, 2, &begin);
+    read.iter_mut().for_each(is_read);
+    let mut waits = half_open(address, 1, &begin).pop().unwrap();
+    // Everything else goes on.
+    for _ in 0..20 {
+        assert_eq!(controller.get("/v1/nodes").0, 200);
+    }
+    waits.set_nonblocking(true).unwrap();
+    let early = waits.peek(&mut [0]).map_err(|e| e.kind());
+    assert_eq!(early, Err(std::io::ErrorKind::WouldBlock));
+    waits.set_nonblocking(false).unwrap();
+    drop(read.pop());
+    is_read(&mut waits);
+}
+
 /// Opens connections and sends the beginning of a request on each.
 fn half_open(address: SocketAddr, count: usize, begin: &str) -> Vec<TcpStream> {
     let open = |_| {
