@@ -16,6 +16,17 @@ const FAULTS: &str = "kill,restart,pause,kill-controller,pause-controller,restar
     pause-supervisor,pause-nodes,pause-all,move,update";
 const NETWORK_FAULTS: &str = "cut,cut-peers,cut-controller,one-way,drop";
 
+/// The faults of a report for which there was time, and why each was not injected, if it was not.
+fn tried(report: &Value) -> Vec<(String, Option<String>)> {
+    let faults = report["faults"].as_array().unwrap().iter();
+    let tried = faults.map(|f| {
+        let refused = f["refused"].as_str().map(String::from);
+        (f["fault"].as_str().unwrap().to_string(), refused)
+    });
+    let had_time = |why: &Option<String>| why.as_deref() != Some("no time left");
+    tried.filter(|(_, why)| had_time(why)).collect()
+}
+
 fn start(e3: &E3) {
     e3.up();
     e3.good(&["deploy", "kvs", "--wait"]);
@@ -173,10 +184,23 @@ fn nothing_is_lost_or_repeated_under_faults() {
         "{refused:?}"
     );
     let report = survives(&e3, &arguments);
+    assert_eq!(
+        (&report["lost"], &report["repeated"]),
+        (&0.into(), &0.into())
+    );
     let faults = report["faults"].as_array().unwrap();
     assert_eq!(faults.len(), planned.lines().count());
     let done = faults.iter().filter(|f| !f["beganMs"].is_null());
     assert!(done.count() >= faults.len() / 2, "{faults:?}");
+    // The controller refuses some changes, and a process may have ended by another fault.
+    let is_explained =
+        |fault: &str, why: &str| matches!(fault, "move" | "update") || why.contains("not running");
+    for (fault, why) in tried(&report) {
+        assert!(
+            why.is_none_or(|why| is_explained(&fault, &why)),
+            "{faults:?}"
+        );
+    }
     // What it names makes the same schedule.
     let again = report["replay"].as_str().unwrap();
     let again: Vec<&str> = again.split(' ').skip(1).chain(["--dry-run"]).collect();
@@ -209,8 +233,45 @@ fn nothing_is_lost_or_repeated_when_the_network_fails() {
             NETWORK_FAULTS,
         ],
     );
-    let faults = report["faults"].as_array().unwrap();
-    assert!(faults.iter().any(|f| !f["beganMs"].is_null()), "{faults:?}");
+    let tried = tried(&report);
+    assert!(
+        tried.len() > 1 && tried.iter().all(|(_, why)| why.is_none()),
+        "{tried:?}"
+    );
+}
+
+#[test]
+fn a_run_without_a_fault_or_without_a_look_at_the_state_says_so() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    start(&e3);
+    for node in e3.json(&["get", "nodes"]).as_array().unwrap() {
+        e3.good(&["node", "cordon", node["name"].as_str().unwrap()]);
+    }
+    let chaos = |app: &str, fault: &str| {
+        let line = format!("chaos {app} --minutes 0.3 --seed 1 --faults {fault} -o json");
+        let run = e3.run(&line.split(' ').collect::<Vec<_>>());
+        let report: Value = serde_json::from_str(&run.out).unwrap();
+        (run.code, report)
+    };
+    // No node takes a shard.
+    let (code, report) = chaos("kvs", "move");
+    assert_eq!(code, 5, "{report}");
+    assert_eq!(
+        report["reasons"],
+        serde_json::json!(["no fault was injected"])
+    );
+    for node in e3.json(&["get", "nodes"]).as_array().unwrap() {
+        e3.good(&["node", "resume", node["name"].as_str().unwrap()]);
+    }
+    e3.good(&["deploy", "hello", "--wait"]);
+    let (code, report) = chaos("hello", "pause-controller");
+    assert_eq!(code, 0, "{report}");
+    assert!(
+        report["lost"].is_null() && report["repeated"].is_null(),
+        "{report}"
+    );
 }
 
 #[test]

@@ -387,6 +387,8 @@ impl<P: FnMut(Progress)> Run<'_, P> {
 
     /// Reads the state back.
     fn check(&mut self, deadline: Nanos) -> Result<(), LoadError> {
+        // The receiver may wait until the state can be read.
+        self.report(Phase::Check, 0.0);
         let give_up = self.client.now() + CHECK_TIME_MAX;
         loop {
             let now = self.client.now();

@@ -18,6 +18,8 @@ use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output};
 use e3_bench::Figure;
 use e3_bench::chaos::{Failovers, Measured, Quiet, Run, figures};
+use e3_loadgen::LoadReport;
+use e3_model::api::InstanceView;
 use e3_model::plan::Role;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +27,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 const APP: &str = "kvs";
+/// The shard that is probed.
+const SHARD: &str = "kvs/kvs/0";
 /// Why there are no faults of the network.
 const NEEDS_ROOT: &str = "they need root";
 /// Fail-overs after each fault in a run of an hour; fewer in a shorter one.
@@ -161,18 +165,15 @@ impl Stage {
     ) -> Result<(Instant, Vec<Answer>), Failure> {
         let client = &self.own.client;
         let shards = client.app(APP)?.services.first().map_or(1, |s| s.shards);
-        let shard = format!("{APP}/{APP}/0");
         let mut round = [Injected::new(Planned {
             round: 0,
             at: Duration::ZERO,
             fault,
-            target: format!("{PRIMARY_OF}{shard}"),
+            target: format!("{PRIMARY_OF}{SHARD}"),
             length,
         })];
         let before = self.injector.aim(&mut round);
-        let primary = client.instances()?.into_iter();
-        let mut primary = primary.filter(|i| i.instance == shard && i.role == Role::Primary);
-        let node = primary.next().map(|i| i.node).unwrap_or_default();
+        let node = self.primary()?.node;
         let address = client.node(&node)?.address.unwrap_or_default();
         let (tell, answers) = channel();
         let (tell_begun, begun) = channel();
@@ -213,6 +214,14 @@ impl Stage {
         probed
     }
 
+    /// The primary of the shard that is probed.
+    fn primary(&self) -> Result<InstanceView, Failure> {
+        let all = self.own.client.instances()?.into_iter();
+        let mut primaries = all.filter(|i| i.instance == SHARD && i.role == Role::Primary);
+        let none = || Failure::new(Exit::NotFound, format!("{SHARD} has no primary"));
+        primaries.next().ok_or_else(none)
+    }
+
     fn failovers(&self, fault: Fault, rounds: u32) -> Result<Failovers, Failure> {
         let mut ms = Vec::new();
         for _ in 0..rounds {
@@ -221,8 +230,13 @@ impl Stage {
                 let after = all.iter().filter(|a| a.sent > began);
                 after.map(|a| a.came - began).min()
             };
+            let view = self.primary()?.view;
             let (began, all) =
                 self.probe(fault, length, |began, all, _| first(began, all).is_some())?;
+            if self.primary()?.view == view {
+                let message = format!("{fault} caused no fail-over of {SHARD}");
+                return Err(Failure::new(Exit::Check, message));
+            }
             let took = first(began, &all).map(|took| took.as_secs_f64() * 1e3);
             output::say(&match took {
                 Some(ms) => format!("{fault}: fail-over after {ms:.0} ms"),
@@ -234,19 +248,26 @@ impl Stage {
         Ok(Failovers { fault, ms })
     }
 
-    /// Longest time without an answer while the controller is down.
-    fn away(&self, fault: Fault) -> Result<f64, Failure> {
-        let (_, mut all) = self.probe(fault, AWAY_FOR, |began, _, ended| {
-            ended && began.elapsed() > AWAY_FOR
+    /// Longest time without an answer while the controller is down, in milliseconds; None if none came after it.
+    fn away(&self, fault: Fault) -> Result<Option<f64>, Failure> {
+        // Without an answer at the end the longest time would not be over.
+        let is_over =
+            |began: Instant, all: &[Answer]| all.iter().any(|a| a.sent > began + AWAY_FOR);
+        let (began, mut all) = self.probe(fault, AWAY_FOR, |began, all, ended| {
+            ended && is_over(began, all)
         })?;
         all.sort_by_key(|a| a.came);
         let gaps = all.windows(2).map(|w| w[1].came - w[0].came);
-        let longest = gaps.max().unwrap_or(FAILOVER_MAX).as_secs_f64() * 1e3;
-        output::say(&format!("{fault}: {longest:.0} ms without a reply"));
+        let longest = gaps.max().filter(|_| is_over(began, &all));
+        let longest = longest.map(|gap| gap.as_secs_f64() * 1e3);
+        output::say(&match longest {
+            Some(ms) => format!("{fault}: {ms:.0} ms without a reply"),
+            None => format!("{fault}: no reply after it"),
+        });
         Ok(longest)
     }
 
-    fn load(&self, rate_rps: f64, duration: Duration) -> Result<f64, Failure> {
+    fn load(&self, rate_rps: f64, duration: Duration) -> Result<LoadReport, Failure> {
         let plan = Plan {
             app: APP.into(),
             rate_rps,
@@ -257,7 +278,7 @@ impl Stage {
             deadline: CHAOS_DEADLINE,
             stop: Arc::new(AtomicBool::new(false)),
         };
-        Ok(load::drive_alone(&self.own.client, &plan, |_| {})?.achieved_rps)
+        load::drive_alone(&self.own.client, &plan, |_| {})
     }
 
     /// The sum of the views of all shards: each fail-over adds one.
@@ -271,7 +292,7 @@ impl Stage {
     fn highest_rps(&self) -> Result<f64, Failure> {
         let mut offered_rps = FLOOD_RPS;
         loop {
-            let highest = self.load(offered_rps, FLOOD_FOR)?;
+            let highest = self.load(offered_rps, FLOOD_FOR)?.achieved_rps;
             if highest < FLOOD_HANDLED_MIN * offered_rps {
                 return Ok(highest);
             }
@@ -279,21 +300,27 @@ impl Stage {
         }
     }
 
-    fn overload(&self, offered_rps: f64, mut duration: Duration) -> Result<(), Failure> {
-        while !duration.is_zero() {
-            let part = duration.min(OVERLOAD_MAX);
-            self.load(offered_rps, part)?;
-            duration -= part;
+    /// Offers this much; gives how many requests were sent and handled in a second.
+    fn overload(&self, offered_rps: f64, duration: Duration) -> Result<(f64, f64), Failure> {
+        let (mut left, mut sent, mut handled) = (duration, 0, 0);
+        while !left.is_zero() {
+            let part = left.min(OVERLOAD_MAX);
+            let ledger = self.load(offered_rps, part)?.ledger;
+            sent += ledger.sent;
+            handled += ledger.done;
+            left -= part;
         }
-        Ok(())
+        let seconds = duration.as_secs_f64();
+        Ok((sent as f64 / seconds, handled as f64 / seconds))
     }
 
     /// Counts fail-overs under a load that is too high, without a fault.
     fn quiet(&self, minutes: f64) -> Result<Quiet, Failure> {
-        let offered_rps = 3.0 * self.highest_rps()?;
+        let highest_rps = self.highest_rps()?;
+        let offered_rps = 3.0 * highest_rps;
         let before = self.views()?;
         let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
+        let (sent_rps, handled_rps) = std::thread::scope(|scope| {
             for _ in 0..BUSY_LOOPS {
                 scope.spawn(|| {
                     while !over.load(Ordering::Relaxed) {
@@ -308,7 +335,10 @@ impl Stage {
         Ok(Quiet {
             failovers: self.views()?.saturating_sub(before),
             minutes,
+            highest_rps,
             offered_rps,
+            sent_rps,
+            handled_rps,
         })
     }
 }
@@ -348,7 +378,7 @@ fn long_run(
             .filter(|f| f.injected.began_ms.is_some())
             .count() as u64,
         sent: report.load.ledger.sent,
-        lost: report.lost + report.without_outcome,
+        lost: report.lost.map(|lost| lost + report.without_outcome),
         repeated: report.repeated,
         reasons: report.reasons,
         replay: report.replay,

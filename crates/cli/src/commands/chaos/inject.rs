@@ -196,6 +196,9 @@ impl Injector {
         length: Duration,
         begun: &mut dyn FnMut(),
     ) -> Result<(), Failure> {
+        if processes.is_empty() {
+            return Err(Failure::new(Exit::NotFound, "no node runs"));
+        }
         processes.iter().for_each(Process::pause);
         begun();
         self.sleep_until(Instant::now() + length);
@@ -209,9 +212,13 @@ impl Injector {
             Failure::new(Exit::Input, message)
         })?;
         let nodes = self.client.with_timeout(CHAOS_API_TIMEOUT).nodes()?;
-        let _cut = network.cut(fault.fault, node, &nodes)?;
+        let cut = network.cut(fault.fault, node, &nodes)?;
         begun();
         self.sleep_until(Instant::now() + fault.length);
+        if cut.datagrams()? == 0 && !self.stop.load(Ordering::Relaxed) {
+            let message = "there was no datagram to lose or delay";
+            return Err(Failure::new(Exit::Unexpected, message));
+        }
         Ok(())
     }
 

@@ -17,11 +17,12 @@ mod update;
 
 use crate::cluster::access::SecretsOf;
 use crate::cluster::client::Client;
+use crate::cluster::patience::Patience;
 use crate::cluster::state_dir::StateDir;
 use crate::commands::load::figures::Losses;
 use crate::commands::load::{self, Plan};
 use crate::documents::Sources;
-use crate::limits::{CHAOS_DEADLINE, CHAOS_MINUTES_MAX, CHAOS_RATE_RPS_DEFAULT};
+use crate::limits::{CHAOS_DEADLINE, CHAOS_MINUTES_MAX, CHAOS_RATE_RPS_DEFAULT, CHAOS_WHOLE_MAX};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output};
@@ -265,7 +266,12 @@ impl Run<'_> {
             }
             _ => Ok(()),
         };
-        load.judge_with(self.client.app(app).ok().map(|now| before.until(&now)));
+        let patience = Patience::new(CHAOS_WHOLE_MAX);
+        let after = patience.ask(|| self.client.app(app));
+        load.judge_with(after.as_ref().ok().map(|now| before.until(now)));
+        let unknown = after.err();
+        let unknown =
+            unknown.map(|e| format!("it is not known whether a shard lost its state: {e}"));
         let mut report = ChaosReport {
             app: app.clone(),
             seed: self.seed,
@@ -273,26 +279,31 @@ impl Run<'_> {
             replay: self.replay,
             passed: false,
             reasons: Vec::new(),
-            lost: 0,
-            repeated: 0,
+            lost: None,
+            repeated: None,
             without_outcome: 0,
             faults: report::costs(injected, &load.timeline),
             load,
         };
-        report.judge(stuck);
+        report.judge(stuck.into_iter().chain(unknown));
         Ok((report, written))
     }
 
     /// Runs the load, the faults and the clients of a history concurrently.
     fn beside(&self, injector: &Injector, load: &Plan) -> Result<Together, Failure> {
         let (begun, begins) = channel();
+        // Nothing is sent: it is closed when the last fault is over.
+        let (injects, injected_all) = channel::<()>();
         let over = AtomicBool::new(false);
         let (loaded, injected, history) = std::thread::scope(|scope| {
             let (plan, length, over) = (&self.plan, self.length, &over);
-            let injecting = scope.spawn(move || match begins.recv() {
-                Ok(()) => injector.run(plan, length),
-                // The load failed before it began.
-                Err(_) => (Vec::new(), None),
+            let injecting = scope.spawn(move || {
+                let _injects = injects;
+                match begins.recv() {
+                    Ok(()) => injector.run(plan, length),
+                    // The load failed before it began.
+                    Err(_) => (Vec::new(), None),
+                }
             });
             let mut begun = Some(begun);
             let mut clients = None;
@@ -306,6 +317,10 @@ impl Run<'_> {
                 }
                 if !matches!(phase, Phase::Probe | Phase::Baseline | Phase::Load) {
                     over.store(true, Ordering::Relaxed);
+                }
+                // What a late fault costs shows only after it.
+                if phase == Phase::Check {
+                    let _ = injected_all.recv();
                 }
             });
             drop(begun);

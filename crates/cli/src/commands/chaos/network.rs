@@ -76,7 +76,7 @@ fn make_ready() -> Result<(), Failure> {
         );
         return Err(Failure::new(Exit::Input, message).hint(format!("unset {INSIDE}")));
     }
-    run("ip", &["link", "set", "lo", "up"], "")
+    run("ip", &["link", "set", "lo", "up"], "").map(drop)
 }
 
 impl Network {
@@ -96,7 +96,9 @@ impl Network {
         let peers = nodes.iter().filter(|n| n.name != node).filter_map(port);
         let rules = match (fault, found) {
             (Fault::Drop, _) => {
-                format!("meta l4proto udp numgen random mod 100 < {CHAOS_DROP_PERCENT} drop\n")
+                format!(
+                    "meta l4proto udp numgen random mod 100 < {CHAOS_DROP_PERCENT} counter drop\n"
+                )
             }
             (Fault::Delay, _) => {
                 let ports = nodes.iter().filter_map(port).chain([self.controller_port]);
@@ -127,6 +129,14 @@ impl Network {
     }
 }
 
+impl Cut {
+    /// How many datagrams it has lost or delayed.
+    pub fn datagrams(&self) -> Result<u64, Failure> {
+        let listed = run("nft", &["list", "table", "inet", &self.table], "")?;
+        Ok(packets(&listed))
+    }
+}
+
 impl Drop for Cut {
     fn drop(&mut self) {
         let _ = run("nft", &["delete", "table", "inet", &self.table], "");
@@ -139,17 +149,20 @@ fn rules(fault: Fault, own: u16, peers: &[u16], controller: u16) -> String {
     let peers = peers.join(", ");
     let both = |others: &str| {
         format!(
-            "udp sport {own} udp dport {{ {others} }} drop\nudp dport {own} udp sport {{ {others} }} drop\n"
+            "udp sport {own} udp dport {{ {others} }} counter drop\n\
+             udp dport {own} udp sport {{ {others} }} counter drop\n"
         )
     };
     match fault {
         Fault::CutPeers => both(&peers),
         Fault::CutController => both(&controller.to_string()),
-        Fault::OneWay => format!("udp sport {own} udp dport {{ {peers}, {controller} }} drop\n"),
+        Fault::OneWay => {
+            format!("udp sport {own} udp dport {{ {peers}, {controller} }} counter drop\n")
+        }
         _ => {
             let mut all = String::new();
             for end in ["sport", "dport"] {
-                let _ = writeln!(all, "udp {end} {own} drop");
+                let _ = writeln!(all, "udp {end} {own} counter drop");
             }
             all
         }
@@ -159,18 +172,25 @@ fn rules(fault: Fault, own: u16, peers: &[u16], controller: u16) -> String {
 /// The rules that redirect what is sent to some ports.
 fn redirect(ports: &[(u16, u16)]) -> String {
     let rule = |(port, relay): &(u16, u16)| {
-        format!("meta mark != {MARK} udp dport {port} udp dport set {relay}\n")
+        format!("meta mark != {MARK} udp dport {port} counter udp dport set {relay}\n")
     };
     ports.iter().map(rule).collect()
 }
 
-/// Runs a tool with this input.
-fn run(tool: &str, arguments: &[&str], input: &str) -> Result<(), Failure> {
+/// The sum of the counters of a table, as nft(8) lists it: `counter packets 3 bytes 180`.
+fn packets(listed: &str) -> u64 {
+    let words: Vec<&str> = listed.split_ascii_whitespace().collect();
+    let counters = words.windows(2).filter(|w| w[0] == "packets");
+    counters.filter_map(|w| w[1].parse::<u64>().ok()).sum()
+}
+
+/// Runs a tool with this input; gives what it prints.
+fn run(tool: &str, arguments: &[&str], input: &str) -> Result<String, Failure> {
     let failed = |e: String| Failure::new(Exit::Unexpected, format!("{tool}: {e}"));
     let mut child = Command::new(tool)
         .args(arguments)
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|e| failed(e.to_string()))?;
@@ -183,7 +203,7 @@ fn run(tool: &str, arguments: &[&str], input: &str) -> Result<(), Failure> {
         .wait_with_output()
         .map_err(|e| failed(e.to_string()))?;
     if ended.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&ended.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&ended.stderr);
     Err(failed(said.lines().next().unwrap_or_default().to_string()))
@@ -196,16 +216,28 @@ mod tests {
     #[test]
     fn each_fault_loses_its_datagrams() {
         let of = |fault| rules(fault, 1, &[2, 3], 9);
-        assert_eq!(of(Fault::Cut), "udp sport 1 drop\nudp dport 1 drop\n");
+        assert_eq!(
+            of(Fault::Cut),
+            "udp sport 1 counter drop\nudp dport 1 counter drop\n"
+        );
         assert_eq!(
             of(Fault::OneWay),
-            "udp sport 1 udp dport { 2, 3, 9 } drop\n"
+            "udp sport 1 udp dport { 2, 3, 9 } counter drop\n"
         );
-        let peers = "udp sport 1 udp dport { 2, 3 } drop\nudp dport 1 udp sport { 2, 3 } drop\n";
+        let peers = "udp sport 1 udp dport { 2, 3 } counter drop\nudp dport 1 udp sport { 2, 3 } counter drop\n";
         assert_eq!(of(Fault::CutPeers), peers);
-        let controller = "udp sport 1 udp dport { 9 } drop\nudp dport 1 udp sport { 9 } drop\n";
+        let controller =
+            "udp sport 1 udp dport { 9 } counter drop\nudp dport 1 udp sport { 9 } counter drop\n";
         assert_eq!(of(Fault::CutController), controller);
-        let redirected = "meta mark != 227 udp dport 1 udp dport set 4\n";
+        let redirected = "meta mark != 227 udp dport 1 counter udp dport set 4\n";
         assert_eq!(redirect(&[(1, 4)]), redirected);
+    }
+
+    #[test]
+    fn the_datagrams_of_all_rules_are_counted() {
+        let listed = "table inet e3_chaos_0 {\n chain c {\n type filter hook input priority filter;\n \
+            udp sport 1 counter packets 12 bytes 900 drop\n udp dport 1 counter packets 3 bytes 1 drop\n }\n}\n";
+        assert_eq!(packets(listed), 15);
+        assert_eq!(packets("table inet e3_chaos_0 {}"), 0);
     }
 }

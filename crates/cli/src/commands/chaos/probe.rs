@@ -5,11 +5,12 @@ use crate::limits::{CHAOS_DEADLINE, PROBE_INTERVAL};
 use crate::ui::failure::{Exit, Failure};
 use e3_client::{Call, Client as Sender, ClientError, Event};
 use e3_model::{Nanos, Slot, Timestamp};
+use e3_wire::entry::Outcome;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender as Tell;
 use std::time::Instant;
 
-/// An answer: when its request was sent, and when it came.
+/// An answer of the application: when its request was sent, and when it came.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     /// When its request was sent.
@@ -59,7 +60,7 @@ pub fn run(
         sender.turn(due).map_err(failed)?;
         while let Some(event) = sender.requests.poll_event() {
             if let Event::Completed(c) = event
-                && c.reply.is_some()
+                && c.reply.is_some_and(|r| r.outcome == Outcome::Done)
             {
                 let sent = at(zero + Nanos(c.tag));
                 let _ = tell.send(Answer {

@@ -26,10 +26,11 @@ pub struct ChaosReport {
     pub passed: bool,
     /// If not, why.
     pub reasons: Vec<String>,
-    /// Accepted updates that are missing.
-    pub lost: u64,
-    /// Updates that took effect twice, unexplained updates, and contradictory replies.
-    pub repeated: u64,
+    /// Accepted updates that are missing; None if no state could be read back.
+    pub lost: Option<u64>,
+    /// Updates that took effect twice, unexplained updates, and contradictory replies; None if no state could be
+    /// read back.
+    pub repeated: Option<u64>,
     /// Requests without an outcome.
     pub without_outcome: u64,
     /// Every fault.
@@ -96,16 +97,21 @@ pub fn costs(injected: Vec<Injected>, timeline: &[Step]) -> Vec<Cost> {
 const STEP_MS: u64 = e3_loadgen::limits::TIMELINE_STEP.as_millis();
 
 impl ChaosReport {
-    /// The reasons of the load, and the faults that it did not recover from.
-    pub fn judge(&mut self, stuck: Option<String>) {
+    /// Takes the reasons of the load, and others.
+    pub fn judge(&mut self, others: impl IntoIterator<Item = String>) {
         let ledger = &self.load.ledger;
-        self.lost = ledger.rows_missing;
-        self.repeated = ledger.repeated();
+        let is_read = self.load.checks.iter().any(|c| c.right + c.wrong > 0);
+        self.lost = is_read.then_some(ledger.rows_missing);
+        self.repeated = is_read.then(|| ledger.repeated());
         self.without_outcome = ledger.unknown;
         if self.load.verdict == Verdict::Failed {
             self.reasons.extend(self.load.reasons.iter().cloned());
         }
-        self.reasons.extend(stuck);
+        self.reasons.extend(others);
+        let is_faultless = self.faults.iter().all(|c| c.injected.began_ms.is_none());
+        if is_faultless && !self.load.stopped_early {
+            self.reasons.push("no fault was injected".into());
+        }
         self.passed = self.reasons.is_empty();
     }
 
@@ -148,12 +154,14 @@ impl ChaosReport {
         }
         let words = if self.passed { "passed" } else { "failed" };
         text += &format!("\n{}", paint.verdict(self.passed, words));
-        text += &format!(
-            ": {} lost, {} repeated, {} without outcome\n",
-            count(self.lost),
-            count(self.repeated),
-            count(self.without_outcome)
-        );
+        let without = count(self.without_outcome);
+        text += &match (self.lost, self.repeated) {
+            (Some(lost), Some(repeated)) => {
+                let (lost, repeated) = (count(lost), count(repeated));
+                format!(": {lost} lost, {repeated} repeated, {without} without outcome\n")
+            }
+            _ => format!(": no state was read back, {without} without outcome\n"),
+        };
         for reason in &self.reasons {
             text += &format!("  {reason}\n");
         }
