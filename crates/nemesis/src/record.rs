@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 use std::process::Command;
+use std::time::UNIX_EPOCH;
 
 /// The results of all runs on one source.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -28,19 +29,27 @@ impl Record {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(e) => return Err(format!("{}: {e}", file.display())),
         };
-        let record = serde_json::from_slice(&text).ok();
-        let record = record.filter(|r: &Record| r.source == source);
-        Ok(record.unwrap_or(Record {
+        let begun = Record {
             source: source.to_string(),
             next_seed: base,
             ..Record::default()
-        }))
+        };
+        if text.is_empty() {
+            return Ok(begun);
+        }
+        let record: Record = serde_json::from_slice(&text)
+            .map_err(|e| format!("{} is not a record of seeds: {e}", file.display()))?;
+        Ok(if record.source == source {
+            record
+        } else {
+            begun
+        })
     }
 }
 
 /// The hash of everything that this program is built from: its crates, without their tests, and the
-/// versions of all others. An error if it has changes that are not committed, or if git or
-/// cargo do not answer.
+/// versions of all others. An error if it has changes that are not committed, if the program is older than the
+/// last commit of it, or if git or cargo do not answer.
 pub fn source() -> Result<String, String> {
     let tree = "tree --package e3-nemesis --edges normal,build --prefix none --format {p} --locked";
     let tree = output("cargo", tree.split(' '))?;
@@ -68,9 +77,22 @@ pub fn source() -> Result<String, String> {
     if !changed.is_empty() {
         return Err(format!("changes are not committed:\n{changed}"));
     }
+    let committed = output("git", with(&["log", "-1", "--format=%ct", "--"]))?;
+    let committed: u64 = committed.parse().unwrap_or(u64::MAX);
+    if built().is_some_and(|built| built < committed) {
+        let error = "this program is older than its source: build it again, as with make nemesis";
+        return Err(error.into());
+    }
     let files = output("git", with(&["ls-files", "--stage", "--"]))?;
     let all = format!("{files}{}", others.join("\n"));
     Ok(format!("{:016x}", e3_model::ids::fnv1a(all.as_bytes())))
+}
+
+/// When the file of this program was written, in seconds since the Unix epoch.
+fn built() -> Option<u64> {
+    let program = std::env::current_exe().and_then(std::fs::metadata).ok()?;
+    let since = program.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(since.as_secs())
 }
 
 /// What a program prints.

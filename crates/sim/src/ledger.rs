@@ -25,6 +25,8 @@ pub struct Ledger {
     pub(crate) effects: Effects,
     /// Publications that services without state handled, each as its subscribers count it.
     pub(crate) received: BTreeSet<Vec<u8>>,
+    /// When services with state handled a publication last.
+    in_order: BTreeMap<((AppId, ServiceId), Vec<u8>), Timestamp>,
     /// The messages (request and path) whose dead letters were replayed, with the services that had them.
     replayed: BTreeSet<((AppId, ServiceId), Vec<u8>)>,
     /// By replicated shard: the latest incarnation that has run a handler, and where.
@@ -135,6 +137,17 @@ impl Ledger {
     pub(crate) fn has_lost(&self, service: (AppId, ServiceId)) -> bool {
         let mut lost = self.forfeited.keys();
         lost.any(|(shard, _)| (shard.app, shard.service) == service)
+    }
+
+    /// Records that a shard with state handles a publication. Whether its service handled it before, and has lost
+    /// state since: then a copy that was sent before the loss may come after later publications.
+    pub(crate) fn on_in_order(&mut self, shard: ShardKey, publication: Vec<u8>) -> bool {
+        let service = (shard.app, shard.service);
+        let before = self.in_order.insert((service, publication), self.now);
+        let mut lost = self.forfeited.iter();
+        before.is_some_and(|before| {
+            lost.any(|((shard, _), at)| (shard.app, shard.service) == service && before <= *at)
+        })
     }
 
     /// Whether the effect at this shard, one of so many, of a request sent at `sent` may have been

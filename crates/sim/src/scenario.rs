@@ -410,6 +410,16 @@ impl AppShape {
         before
     }
 
+    /// The share of its requests that no handler on the way fails, in all attempts.
+    pub(crate) fn done_share(&self) -> f64 {
+        let done = |place: &Place| {
+            let service = &self.services[usize::from(place.service.0)];
+            let fails = f64::from(service.fails_permille as u32) / 1e3;
+            1.0 - fails.powi(self.attempts as i32)
+        };
+        self.places().iter().map(done).product()
+    }
+
     /// All places that a request reaches.
     pub fn places(&self) -> Vec<Place> {
         let mut all = vec![Place {

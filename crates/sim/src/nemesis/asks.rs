@@ -15,7 +15,7 @@ use std::rc::Rc;
 /// A request with so much time is answered in time when everything works.
 const LONG_MS: u64 = 8_000;
 /// An application that admits no more may refuse a request again and again.
-const ADMITTED_FEW: u32 = 20;
+pub(super) const ADMITTED_FEW: u32 = 20;
 
 /// By shard: the state of its primary.
 pub(super) type States = BTreeMap<ShardKey, Rc<RefCell<State>>>;

@@ -2,6 +2,7 @@
 
 mod effects;
 
+use super::asks::ADMITTED_FEW;
 use super::{PROBE, PROBES, PROBES_LATE, Run, TICKS_FIRED_AFTER, TIMERS_FIRED_AFTER};
 use crate::scenario::ServiceShape;
 use crate::ticks::{self, Ticks};
@@ -10,7 +11,7 @@ use e3_dataplane::limits::EXPIRY_LAG_MAX;
 use e3_dataplane::{Beside, Kept};
 use e3_model::plan::ShardPlan;
 use e3_model::{Nanos, NodeId, ShardKey, Timestamp};
-use e3_wire::entry::Outcome;
+use e3_wire::entry::{Outcome, Reply};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -26,6 +27,10 @@ const PLANS_KNOWN_AFTER: Nanos = Nanos::from_secs(2);
 /// A request may expire so long before its deadline: what nodes tolerate of each other's clocks, and
 /// what the clocks of clients and nodes are off.
 const EARLY_MAX: Nanos = Nanos::from_millis(800);
+
+/// If at least this share of the requests of an application must be done, not all probes may fail: of
+/// [`PROBES`] that happens once in 10^10 times.
+const DONE_SHARE_MIN: f64 = 0.7;
 
 /// When the memory of a key that has expired is free at the latest: the primary removes it by itself, by
 /// the clock of its shard, which may be ahead of that of its node.
@@ -148,10 +153,19 @@ impl Run<'_> {
         for client in &self.cluster.clients[first..] {
             let app = &self.scenario.apps[usize::from(client.app().0) - 1];
             let can_fail = app.services.iter().any(|s| s.fails_permille > 0);
+            let may_be_full = asks && app.admitted_max <= ADMITTED_FEW;
+            let is_done = |r: &Reply| r.outcome == Outcome::Done;
+            if app.done_share() >= DONE_SHARE_MIN && !client.outcomes.values().any(is_done) {
+                let count = client.history.len();
+                missing.push(format!(
+                    "none of {count} probes of {} is done",
+                    client.app()
+                ));
+            }
             for (number, request) in (1..).zip(&client.history) {
                 let outcome = client.outcomes.get(&number).map(|r| r.outcome);
                 let is_handled = outcome == Some(Outcome::Done)
-                    || (asks && outcome == Some(Outcome::Overloaded))
+                    || (may_be_full && outcome == Some(Outcome::Overloaded))
                     || (can_fail && matches!(outcome, Some(Outcome::Failed | Outcome::Unknown)));
                 if !is_handled {
                     missing.push(format!(

@@ -415,8 +415,10 @@ fn base_network(random: &mut Random) -> Wire {
 fn clients(random: &mut Random, apps: usize) -> Vec<ClientShape> {
     let count = 3 + random.below(3);
     let each = REQUESTS.div_ceil(count);
+    // So that all that nodes remember of requests can be forgotten before the end.
+    let are_short = random.one_in(8);
     let client = |at: u64, random: &mut Random| {
-        let is_keyed = random.one_in(8);
+        let is_keyed = !are_short && random.one_in(8);
         ClientShape {
             app: at as usize % apps,
             requests: each,
@@ -426,6 +428,8 @@ fn clients(random: &mut Random, apps: usize) -> Vec<ClientShape> {
             deadline_ms: if is_keyed {
                 // Clocks may differ by half a second.
                 *random.pick(&[600, 1_000, 5_000])
+            } else if are_short {
+                *random.pick(&[20, 500, 3_000])
             } else {
                 *random.pick(&[20, 500, 3_000, 30_000, 60_000, 60_000, 3_000_000])
             },
