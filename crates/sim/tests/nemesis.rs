@@ -1,21 +1,7 @@
-//! Random scenarios against the data path and the controller together: the seeds that once failed.
-//! Also: a run is a function of its scenario.
+//! Random scenarios against the data path and the controller together: some of a kind each. Also: a run is a function
+//! of its scenario.
 
 use e3_sim::{Scenario, draw, run};
-
-/// Seeds that once found a fault.
-const KEPT: [u64; 4] = [9, 10, 19, 31];
-
-#[test]
-fn kept_seeds() {
-    for seed in KEPT {
-        if let Err(failure) = run(&draw(seed)) {
-            panic!(
-                "{failure:#?}\nreplay: cargo run --release -p e3-nemesis -- seed {seed} --shrink 300"
-            );
-        }
-    }
-}
 
 #[test]
 fn the_orchestrator_moves_instances_and_no_request_is_lost() {
