@@ -4,7 +4,7 @@ use crate::common::running::kill;
 use crate::common::{E3, Ended, ended};
 use serde_json::Value;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const NODES: [&str; 6] = [
     "s1-host", "s1-nic0", "s2-host", "s2-nic0", "s3-host", "s3-nic0",
@@ -173,4 +173,66 @@ fn a_damaged_journal_is_named_and_moved_away_and_other_nodes_have_the_state() {
     let app = e3.json(&["describe", "app", "kvs"]);
     assert_eq!(app["stateLost"], 0, "{app}");
     load_for_3_s(&e3);
+}
+
+/// Nobody gives up state but an operator: neither an empty disk nor another node's does.
+#[test]
+fn a_node_without_its_disk_costs_no_state() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    e3.up();
+    deploy_on_disk(&e3);
+    e3.good(&["scale", "kvs/kvs", "--replicas", "1", "--wait"]);
+    load_for_3_s(&e3);
+    let node = crate::common::running::primary(&e3, "kvs/kvs/0");
+    let other = NODES.into_iter().find(|n| *n != node).unwrap();
+    e3.good(&["down"]);
+    let nodes = e3.dir.path().join("state/nodes");
+    let (dir, aside) = (nodes.join(&node), nodes.join("aside"));
+    let swap = |a: &Path, b: &Path| {
+        let between = nodes.join("between");
+        std::fs::rename(a, &between).unwrap();
+        std::fs::rename(b, a).unwrap();
+        std::fs::rename(between, b).unwrap();
+    };
+    let refused = |why: &str| {
+        let up = e3.run(&["up", "--detach", "--port", "0"]);
+        assert_eq!(up.code, 0, "{up:?}");
+        assert!(up.err.contains(why), "{up:?}");
+        let app = e3.json(&["describe", "app", "kvs"]);
+        assert_eq!(
+            (&app["ready"], &app["stateLost"]),
+            (&false.into(), &0.into()),
+            "{app}"
+        );
+        e3.good(&["down"]);
+    };
+    std::fs::create_dir_all(&aside).unwrap();
+    swap(&dir, &aside);
+    refused("is its disk there?");
+    swap(&dir, &aside);
+    swap(&dir, &nodes.join(other));
+    refused(&format!("has the journal of node {node}"));
+    swap(&dir, &nodes.join(other));
+    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.until("it is ready again", is_ready);
+    let app = e3.json(&["describe", "app", "kvs"]);
+    assert_eq!(app["stateLost"], 0, "{app}");
+    assert!(ops(&e3).iter().map(|(_, op)| op).sum::<u64>() >= 600);
+    load_for_3_s(&e3);
+    // Also while it runs.
+    let node = crate::common::running::primary(&e3, "kvs/kvs/0");
+    let (dir, lost) = (nodes.join(&node), nodes.join("lost"));
+    std::fs::rename(&dir, &lost).unwrap();
+    kill(&e3, &node);
+    let log = e3.dir.path().join("state/logs").join(format!("{node}.log"));
+    e3.until("the node is refused", |_| {
+        let log = std::fs::read_to_string(&log).unwrap_or_default();
+        log.contains("is its disk there?")
+    });
+    let app = e3.json(&["describe", "app", "kvs"]);
+    assert_eq!(app["stateLost"], 0, "{app}");
+    e3.good(&["forget", "kvs", "--yes"]);
+    e3.until("it is ready again", is_ready);
 }

@@ -72,6 +72,16 @@ pub enum NodeError {
         /// What is wrong.
         source: RecoveryError,
     },
+    /// The journal is that of another node.
+    #[error("{dir} has the journal of node {found}, and this is node {node}; give each node its own disk", dir = dir.display())]
+    OtherNode {
+        /// Where it is.
+        dir: PathBuf,
+        /// Whose it is.
+        found: String,
+        /// This node.
+        node: String,
+    },
     /// The chosen meters make no sense.
     #[error(transparent)]
     Meters(#[from] ChoiceError),

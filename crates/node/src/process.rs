@@ -11,6 +11,7 @@ use crate::journal::{self, Found, JournalWriter};
 use crate::limits::{EMULATION_TIMER_SLACK_NS, INSTANCE_MEMORY_LEN_MAX, INSTANCES_MAX};
 use crate::meters::Metered;
 use crate::network::Network;
+use crate::owner;
 use crate::parts::Parts;
 use crate::supplies::{Supplier, Supplies};
 use crate::system;
@@ -70,7 +71,10 @@ impl Process {
     /// What is on the disk.
     pub(crate) fn found(&self) -> Result<Found, NodeError> {
         let config = &self.with.config;
-        journal::read(&config.journal_dir, config.formats)
+        owner::check(&config.journal_dir, &config.name)?;
+        let found = journal::read(&config.journal_dir, config.formats)?;
+        owner::note(&config.journal_dir, &config.name);
+        Ok(found)
     }
 
     /// Joins the cluster; None if it was stopped first. A node that relays its server's traffic opens a
