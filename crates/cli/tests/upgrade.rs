@@ -2,8 +2,10 @@
 //! return. One build stands for both releases: `E3_FORMATS` says which formats it has
 //! (`cargo test -p e3-cli --features formats --test upgrade`).
 
+use crate::common::running::kill;
 use crate::common::{E3, ended};
 use e3_model::Format;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// The format of this release, and that of the one before.
@@ -115,4 +117,36 @@ fn processes_that_would_not_start_again_are_not_replaced() {
     assert_eq!(refused.code, 4, "{refused:?}");
     assert!(refused.err.contains("--no-restart"), "{}", refused.err);
     e3.good(&["get", "nodes"]);
+}
+
+#[test]
+fn no_node_stays_drained_when_the_controller_ends_or_the_owner_interrupts() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    let program = release(&e3, "same", &format!("7-{NEW}"));
+    e3.up();
+    e3.deploy_shipped("kvs");
+    let drained = |e3: &E3| {
+        let nodes = e3.run(&["get", "nodes", "-o", "json"]);
+        let nodes: Value = serde_json::from_str(&nodes.out).unwrap_or_default();
+        let mut nodes = nodes.as_array().into_iter().flatten();
+        nodes.any(|n| n["drained"] == true)
+    };
+    let upgrade = || {
+        let upgrade = e3.spawn(&format!("upgrade --program {program}"));
+        e3.until("a node is drained", drained);
+        upgrade
+    };
+    let upgraded = upgrade();
+    kill(&e3, "controller");
+    let upgraded = ended(upgraded.wait_with_output().unwrap());
+    assert_eq!(upgraded.code, 0, "{upgraded:?}");
+    assert!(!drained(&e3));
+    let interrupted = upgrade();
+    kill_process(Pid::from_child(&interrupted), Signal::INT).unwrap();
+    let interrupted = ended(interrupted.wait_with_output().unwrap());
+    assert_eq!(interrupted.code, 1, "{interrupted:?}");
+    assert!(interrupted.err.contains("interrupted"), "{interrupted:?}");
+    assert!(!drained(&e3));
 }

@@ -82,8 +82,13 @@ pub(crate) async fn take(
         return Err(no_backup(number));
     }
     check_chunk(&bytes)?;
-    let len = core.backups.append(number, &file, offset, &bytes)?;
-    Ok(Json(ChunkResponse { len }))
+    let taken = core.backups.append(number, &file, offset, &bytes);
+    if let Err(refusal) = &taken
+        && let Some(taking) = core.taking.iter_mut().find(|t| t.number == number)
+    {
+        taking.refused = Some(refusal.error().to_string());
+    }
+    Ok(Json(ChunkResponse { len: taken? }))
 }
 
 pub(crate) fn check_chunk(bytes: &Bytes) -> Result<(), Refusal> {
@@ -355,7 +360,9 @@ impl Core {
         for (taking, is_late) in self.taking.iter_mut().zip(late) {
             if is_late {
                 let seconds = PROGRESS_TIMEOUT.as_secs();
-                let why = format!("the rest of the state did not come within {seconds} s");
+                let refused = taking.refused.as_ref();
+                let refused = refused.map_or_else(String::new, |why| format!(": {why}"));
+                let why = format!("the rest of the state did not come within {seconds} s{refused}");
                 taking.failed.get_or_insert(why);
             }
         }

@@ -29,6 +29,8 @@ pub(crate) struct Taking {
     pub(crate) moved: (Timestamp, Progress),
     /// When its owner asked for it last.
     pub(crate) used: Timestamp,
+    /// Why a part that came was not taken last.
+    pub(crate) refused: Option<String>,
     /// Why the rest does not come.
     pub(crate) failed: Option<String>,
 }
@@ -43,6 +45,7 @@ impl Taking {
             head: None,
             moved: (now, Progress::default()),
             used: now,
+            refused: None,
             failed: None,
         }
     }

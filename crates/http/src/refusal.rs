@@ -26,6 +26,11 @@ impl Refusal {
         }
     }
 
+    /// What is wrong.
+    pub fn error(&self) -> &str {
+        &self.body.error
+    }
+
     /// Status 400.
     pub fn bad(error: impl Into<String>) -> Refusal {
         Refusal::new(StatusCode::BAD_REQUEST, error)

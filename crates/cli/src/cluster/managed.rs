@@ -17,6 +17,8 @@ pub(super) struct Managed {
     pub(super) name: String,
     arguments: Vec<OsString>,
     pub(super) child: Option<Child>,
+    /// The same, if it could not be recorded yet.
+    unrecorded: Option<Process>,
     pub(super) started: Instant,
     /// Length of its log at its start.
     log_from: u64,
@@ -31,6 +33,7 @@ impl Managed {
             name: name.to_string(),
             arguments,
             child: None,
+            unrecorded: None,
             started: Instant::now(),
             log_from: 0,
             restart_at: None,
@@ -58,14 +61,22 @@ impl Managed {
             .process_group(0)
             .spawn()
             .map_err(|e| Failure::new(Exit::Unexpected, format!("start {}: {e}", self.name)))?;
-        let started = Process::of(child.id());
+        self.unrecorded = Process::of(child.id());
         self.child = Some(child);
         self.started = Instant::now();
         self.log_from = log_from;
         // It runs and is managed, even if the disk is full.
-        let written = started.map_or(Ok(()), |p| state.write_process(&self.name, &p));
-        if let Err(failure) = written {
+        if let Err(failure) = self.record(state) {
             tracing::error!("{}: {}", self.name, failure.message);
+        }
+        Ok(())
+    }
+
+    /// Records the process, by which other commands find it, unless it is.
+    pub(super) fn record(&mut self, state: &StateDir) -> Result<(), Failure> {
+        if let Some(process) = &self.unrecorded {
+            state.write_process(&self.name, process)?;
+            self.unrecorded = None;
         }
         Ok(())
     }

@@ -155,6 +155,10 @@ impl Supervisor {
             }
             self.restart_exited();
             self.end_removed();
+            for process in &mut self.processes {
+                // If the disk is still full, the log says so already.
+                let _ = process.record(&self.state);
+            }
         };
         match &stopped {
             Ok(()) => tracing::info!("stopping"),

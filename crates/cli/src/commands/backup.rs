@@ -15,8 +15,10 @@ use e3_model::backup::{BackupHead, BackupPhase, BackupView};
 use e3_wire::part::checksum;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+const INTERRUPTED: &str = "interrupted, so there is no backup";
 
 /// `e3 backup`.
 #[derive(Args, Debug, Clone)]
@@ -134,7 +136,7 @@ fn complete(
     let patience = Patience::new(timeout);
     let bar = output::spinner("backup");
     loop {
-        check(stop)?;
+        interrupt::check(stop, INTERRUPTED)?;
         let view = patience.ask(|| client.backup(begun.backup));
         let view = view.map_err(|e| match e.exit {
             Exit::NotFound => {
@@ -196,7 +198,7 @@ fn write(
     for (file, len, mut sum) in contents {
         let mut offset = 0;
         while offset < len {
-            check(stop)?;
+            interrupt::check(stop, INTERRUPTED)?;
             let chunk = client.backup_file(view.backup, &file, offset)?;
             if chunk.is_empty() || offset + chunk.len() as u64 > len {
                 let message =
@@ -220,15 +222,6 @@ fn write(
         pause_ms: Some(view.pause_ms),
         ..Summary::new(&view.app, path, len, &head)
     })
-}
-
-/// Fails after Ctrl-C.
-fn check(stop: &AtomicBool) -> Result<(), Failure> {
-    if stop.load(Ordering::Relaxed) {
-        let message = "interrupted, so there is no backup";
-        return Err(Failure::new(Exit::Unexpected, message));
-    }
-    Ok(())
 }
 
 /// What shows that bytes came as they were: a part's checksum, or the content of a file that is named after its

@@ -2,18 +2,24 @@
 //! and raises the cluster's format when that is done. Design: docs/design/019-upgrades.md.
 
 use crate::cluster::client::Client;
+use crate::cluster::patience::Patience;
+use crate::cluster::process::Process;
 use crate::cluster::state_dir::{RunningCluster, StateDir};
 use crate::commands::formats::{self, Release};
 use crate::limits::{DOWN_GRACE, DRAIN_BLOCKED_TIME, POLL_INTERVAL, UPGRADE_TIMEOUT};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
-use crate::ui::output;
+use crate::ui::{interrupt, output};
 use clap::Args;
 use e3_model::api::{
     AppView, DrainRequest, Health, InstanceStatus, InstanceView, NodeView, UndrainedView,
 };
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
+
+const INTERRUPTED: &str = "interrupted; some processes run the program before";
 
 /// `e3 upgrade`.
 #[derive(Args, Debug, Clone)]
@@ -80,6 +86,7 @@ fn replace(program: &Path, settings: &Settings) -> Result<(), Failure> {
             None => "to go back: e3 upgrade --program PATH, with the earlier program".into(),
         },
         state,
+        stop: interrupt::flag()?,
     };
     upgrade.wait_until_whole()?;
     upgrade.state.write_program(&program)?;
@@ -108,6 +115,8 @@ struct Running {
     release: Release,
     /// How to go back.
     back: String,
+    /// Set by Ctrl-C: then no node stays drained.
+    stop: Arc<AtomicBool>,
 }
 
 impl Running {
@@ -122,13 +131,28 @@ impl Running {
     /// Ends a process, which the supervisor starts again with the stored program.
     fn end(&self, name: &str) -> Result<(), Failure> {
         self.state.remove_start_failure(name);
-        if let Some(process) = self.state.process(name) {
-            process.terminate();
-            if !process.wait(DOWN_GRACE) {
-                process.kill();
+        let begin = Instant::now();
+        // It may be starting at this moment.
+        let process = loop {
+            match self.state.process(name).filter(Process::alive) {
+                Some(process) => break process,
+                None if begin.elapsed() < DOWN_GRACE => std::thread::sleep(POLL_INTERVAL),
+                None => {
+                    let message = format!("no process of {name} runs, or it is not recorded");
+                    return Err(Failure::new(Exit::NotFound, message).hint("see: e3 logs"));
+                }
             }
+        };
+        process.terminate();
+        if !process.wait(DOWN_GRACE) {
+            process.kill();
         }
         Ok(())
+    }
+
+    /// Asks the controller, which may be starting again.
+    fn ask<T>(&self, ask: impl Fn(&Client) -> Result<T, Failure>) -> Result<T, Failure> {
+        Patience::new(UPGRADE_TIMEOUT).ask(|| ask(&self.client))
     }
 
     fn controller(&self) -> Result<(), Failure> {
@@ -146,12 +170,13 @@ impl Running {
 
     fn node(&self, name: &str) -> Result<(), Failure> {
         let begin = Instant::now();
-        let before = self.client.node(name)?;
+        let before = self.ask(|c| c.node(name))?;
         // What can go nowhere stays, if it survives the restart.
-        self.client.drain(&DrainRequest {
+        let drain = DrainRequest {
             node: name.into(),
             best_effort: true,
-        })?;
+        };
+        self.ask(|c| c.drain(&drain))?;
         let replaced = self.drained(name).and_then(|()| {
             self.end(name)?;
             self.wait(name, || {
@@ -164,9 +189,9 @@ impl Running {
             })
         });
         if !before.drained {
-            self.client.resume(name)?;
+            self.ask(|c| c.resume(name))?;
             if before.cordoned {
-                self.client.cordon(name)?;
+                self.ask(|c| c.cordon(name))?;
             }
         }
         replaced?;
@@ -179,7 +204,8 @@ impl Running {
         let begin = Instant::now();
         let mut blocked: Option<Instant> = None;
         loop {
-            let node = self.client.node(name)?;
+            interrupt::check(&self.stop, INTERRUPTED)?;
+            let node = self.ask(|c| c.node(name))?;
             let left = &node.undrained;
             if left.is_empty() {
                 return Ok(());
@@ -199,7 +225,7 @@ impl Running {
 
     /// What cannot leave the node may be without it for a while if its state is on disk or elsewhere.
     fn check_other_copies(&self, node: &NodeView) -> Result<(), Failure> {
-        let (apps, instances) = (self.client.apps()?, self.client.instances()?);
+        let (apps, instances) = (self.ask(Client::apps)?, self.ask(Client::instances)?);
         let only = |left: &&UndrainedView| !survives(left, node, &apps, &instances);
         match node.undrained.iter().find(only) {
             None => Ok(()),
@@ -211,6 +237,7 @@ impl Running {
     fn wait_until_whole(&self) -> Result<(), Failure> {
         let begin = Instant::now();
         loop {
+            interrupt::check(&self.stop, INTERRUPTED)?;
             let missing = match self.missing() {
                 Ok(None) => return Ok(()),
                 Ok(Some(missing)) => missing,
@@ -243,6 +270,7 @@ impl Running {
     ) -> Result<(), Failure> {
         let begin = Instant::now();
         loop {
+            interrupt::check(&self.stop, INTERRUPTED)?;
             match has_started() {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}

@@ -3,7 +3,7 @@
 use crate::ui::failure::{Exit, Failure};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The flag that the first Ctrl-C (or SIGTERM) sets; the second one ends the program at once.
 pub fn flag() -> Result<Arc<AtomicBool>, Failure> {
@@ -16,4 +16,12 @@ pub fn flag() -> Result<Arc<AtomicBool>, Failure> {
             .map_err(|e| Failure::new(Exit::Unexpected, format!("signal handler: {e}")))?;
     }
     Ok(stop)
+}
+
+/// Fails with this message after Ctrl-C.
+pub fn check(stop: &AtomicBool, message: &str) -> Result<(), Failure> {
+    if stop.load(Ordering::Relaxed) {
+        return Err(Failure::new(Exit::Unexpected, message));
+    }
+    Ok(())
 }
