@@ -210,7 +210,7 @@ fn a_node_without_its_disk_costs_no_state() {
     };
     std::fs::create_dir_all(&aside).unwrap();
     swap(&dir, &aside);
-    refused("is its disk there?");
+    refused(&format!("the disk of node {node} lacks kvs/kvs/"));
     swap(&dir, &aside);
     swap(&dir, &nodes.join(other));
     refused(&format!("has the journal of node {node}"));
@@ -229,7 +229,7 @@ fn a_node_without_its_disk_costs_no_state() {
     let log = e3.dir.path().join("state/logs").join(format!("{node}.log"));
     e3.until("the node is refused", |_| {
         let log = std::fs::read_to_string(&log).unwrap_or_default();
-        log.contains("is its disk there?")
+        log.contains("lacks kvs/kvs/")
     });
     let app = e3.json(&["describe", "app", "kvs"]);
     assert_eq!(app["stateLost"], 0, "{app}");

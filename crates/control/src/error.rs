@@ -194,6 +194,17 @@ pub enum CommandError {
         /// The shards.
         shards: Vec<String>,
     },
+    /// The disk of a node lacks what was on it, and no other node has that.
+    #[error(
+        "the disk of node {node} lacks {}, and no other node has a complete copy; mount the right disk or restore the node's directory, or give up their state with e3 forget",
+        shards.join(", ")
+    )]
+    NotOnDisk {
+        /// The node.
+        node: String,
+        /// The shards.
+        shards: Vec<String>,
+    },
     /// The program of a node does not write the active format.
     #[error(
         "node {node} cannot join: release {release:?} has formats {formats}, the cluster writes format {active}; {}",

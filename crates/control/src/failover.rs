@@ -135,47 +135,15 @@ impl Control {
         }
     }
 
-    /// A node whose journal is damaged joins without its copies. It may not while one of them is the last:
-    /// its shard waits until the journal is restored, or an operator gives up the state.
-    fn check_damage(&self, node: NodeId, hello: &NodeHello) -> Result<(), CommandError> {
-        let Some(damage) = &hello.damaged else {
-            return Ok(());
-        };
-        let is_member = |m: &Member| m.process == hello.process;
-        if self.members.get(&node).is_some_and(is_member) {
-            return Ok(());
-        }
-        let needs = |app: &AppState, shard: &ShardPlan| {
-            let is_on_disk = app.plan.app.service(shard.service).is_on_disk();
-            let is_last = shard.primary == node && shard.backups.is_empty();
-            // The controller has the state of one that is being restored.
-            let is_only_here = is_last && !app.is_restoring(app.plan.key(shard));
-            is_on_disk && is_only_here && !app.is_orphan(shard)
-        };
-        let is_needed = |key: &ShardKey| {
-            let app = &self.apps[&key.app];
-            app.shard(*key).is_some_and(|shard| needs(app, shard))
-        };
-        let shards = self.shards_on(node).into_iter().filter(is_needed);
-        let shards: Vec<String> = shards.map(|key| self.shard_name(key)).collect();
-        if shards.is_empty() || deliberate::is(Fault::DamagedCopyDropped) {
-            return Ok(());
-        }
-        Err(CommandError::Damaged {
-            node: hello.name.clone(),
-            damage: damage.clone(),
-            shards,
-        })
-    }
-
-    /// The end of a node's present process, if another one is refused for its damaged journal. The shards
-    /// that it names wait for the node from then on, so that an operator can give them up: nobody else may
+    /// The end of a node's present process, if another one is refused for its damaged journal, or for its disk. The
+    /// shards that it names wait for the node from then on, so that an operator can give them up: nobody else may
     /// be heard who could say that the node is silent.
     pub fn end_before_refusal(&self, hello: &NodeHello, at: Timestamp) -> Option<Command> {
         let node = self.index().cluster.named(&hello.name)?;
         let member = self.members.get(&node)?;
         let has_ended = member.exited == member.incarnation;
-        if has_ended || self.check_damage(node, hello).is_ok() {
+        let is_refused = self.check_damage(node, hello).is_err() || self.check_disk(hello).is_err();
+        if has_ended || !is_refused {
             return None;
         }
         Some(Command::Exit {

@@ -27,6 +27,7 @@ mod hardware;
 mod hearing;
 mod index;
 mod indexing;
+mod last_copies;
 mod leaving;
 pub mod limits;
 mod membership;

@@ -393,6 +393,43 @@ fn a_shard_whose_last_copy_is_damaged_waits_until_it_is_given_up() {
 }
 
 #[test]
+fn a_disk_that_lacks_the_last_copy_of_a_shard_is_refused_and_names_it() {
+    let mut s = filled();
+    let last = s.shard(KEY).primary;
+    let all = disk(&s, last);
+    let without = |copies: &[CopyOnDisk]| -> Vec<CopyOnDisk> {
+        let others = copies.iter().filter(|copy| copy.key != KEY);
+        others.copied().collect()
+    };
+    // Other nodes have it.
+    let empty = hello_of(&s, last, CLUSTER, Vec::new());
+    assert_eq!(s.control.check_disk(&empty), Ok(()));
+    for node in all_nodes().into_iter().filter(|n| *n != last) {
+        s.exit(node);
+        s.leave();
+    }
+    let all = [all, disk(&s, last)].concat();
+    let there = hello_of(&s, last, CLUSTER, all.clone());
+    assert_eq!(s.control.check_disk(&there), Ok(()));
+    let other = hello_of(&s, last, CLUSTER + 1, Vec::new());
+    assert_eq!(s.control.check_disk(&other), Ok(()), "it is refused anyway");
+    let lacks = hello_of(&s, last, CLUSTER, without(&all));
+    let refused = s.control.check_disk(&lacks).unwrap_err();
+    let CommandError::NotOnDisk { shards, .. } = &refused else {
+        panic!("{refused}")
+    };
+    assert_eq!(*shards, [s.control.shard_name(KEY)], "only what is missing");
+    let end = s.control.end_before_refusal(&lacks, AT).unwrap();
+    s.ok(end);
+    assert_eq!(s.waits_for(KEY), [last]);
+    s.ok(Command::Forget { key: KEY, at: AT });
+    assert_eq!(s.control.check_disk(&lacks), Ok(()));
+    // It has nothing to lose before its first entry.
+    assert!(!s.shard(KEY).filled);
+    s.check();
+}
+
+#[test]
 fn what_waits_for_a_damaged_journal_can_be_given_up_though_nobody_saw_the_process_end() {
     let mut s = filled();
     let last = s.shard(KEY).primary;

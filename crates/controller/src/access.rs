@@ -47,7 +47,7 @@ pub(crate) struct Gate {
     pub(crate) body_timeout: Duration,
     pub(crate) buckets: Mutex<Buckets>,
     /// Bytes of deployments that may still be in memory.
-    pub(crate) deployments: Semaphore,
+    pub(crate) deployments: Arc<Semaphore>,
     /// Refusals that the audit log takes: it must not lose what took effect to a token that may do nothing.
     pub(crate) refusals: Mutex<Buckets>,
     pub(crate) shared: Shared,
@@ -85,10 +85,12 @@ pub(crate) async fn check(
         (None, Some(route)) => memory_of(route, &request),
         _ => None,
     };
-    let _memory = match needed {
-        Some(bytes) => Some(gate.deployments.acquire_many(bytes).await),
-        None => None,
-    };
+    let mut request = request;
+    if let Some(bytes) = needed {
+        let memory = gate.deployments.clone().acquire_many_owned(bytes).await;
+        let memory = memory.expect("the semaphore is never closed");
+        request.extensions_mut().insert(Arc::new(memory));
+    }
     let mut response = match (admitted.refusal, admitted.route) {
         (Some(refusal), _) => refusal.into_response(),
         (None, None) => no_path().into_response(),
@@ -312,8 +314,11 @@ fn not_allowed(methods: &str) -> Refusal {
 /// Bytes of a deployment, for which memory must have room. Other bodies are small, or those of nodes.
 fn memory_of(route: &Route, request: &Request) -> Option<u32> {
     let len_max = route.body_len_max().filter(|len| *len >= DEPLOY_LEN_MAX)?;
-    let len = request.body().size_hint().exact().unwrap_or(u64::MAX);
-    Some(len.min(len_max as u64) as u32)
+    match request.body().size_hint().exact() {
+        // It is refused.
+        Some(len) if len > len_max as u64 => None,
+        len => Some(len.unwrap_or(len_max as u64) as u32),
+    }
 }
 
 /// A body in one line, if it is JSON.

@@ -14,7 +14,9 @@ use e3_control::CommandError;
 use e3_http::Refusal;
 use e3_model::Format;
 use e3_model::api::*;
+use std::sync::Arc;
 use tokio::runtime::Handle;
+use tokio::sync::OwnedSemaphorePermit;
 
 fn no_app(name: &str) -> Refusal {
     Refusal::new(
@@ -49,6 +51,11 @@ pub(crate) async fn deploy(
     let runtime = Handle::current();
     // Its modules and assets may take long, and the controller serves the nodes meanwhile.
     let (request, sent) = unblocked(move || {
+        // It stands for the memory of the body: see the module `access`.
+        let _memory = request
+            .extensions()
+            .get::<Arc<OwnedSemaphorePermit>>()
+            .cloned();
         let body = runtime.block_on(Json::<DeployRequest>::from_request(request, &()));
         let Json(mut request) = body.map_err(|e| bad_json(&e))?;
         let sent = Sent::read(&request, blobs.as_ref())?;

@@ -83,10 +83,9 @@ pub(crate) async fn take(
     }
     check_chunk(&bytes)?;
     let taken = core.backups.append(number, &file, offset, &bytes);
-    if let Err(refusal) = &taken
-        && let Some(taking) = core.taking.iter_mut().find(|t| t.number == number)
-    {
-        taking.refused = Some(refusal.error().to_string());
+    if let Some(taking) = core.taking.iter_mut().find(|t| t.number == number) {
+        let refusal = taken.as_ref().err();
+        taking.refused = refusal.map(|refusal| refusal.error().to_string());
     }
     Ok(Json(ChunkResponse { len: taken? }))
 }

@@ -35,7 +35,7 @@ pub(crate) struct Core {
     pub(crate) progress: Progress,
     pub(crate) counters: Counters,
     pub(crate) probation: Probation,
-    /// When it looked at them last.
+    /// When the versions were last checked.
     pub(crate) versions_watched_at: Timestamp,
     pub(crate) blobs: Blobs,
     pub(crate) secret_key: SecretKey,

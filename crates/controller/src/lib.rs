@@ -118,7 +118,7 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
         },
         body_timeout: config.client_timeouts.body,
         buckets: Mutex::new(Buckets::new(config.rate_limit)),
-        deployments: Semaphore::new(DEPLOYMENTS_LEN_MAX),
+        deployments: Arc::new(Semaphore::new(DEPLOYMENTS_LEN_MAX)),
         refusals: Mutex::new(Buckets::every(REFUSAL_INTERVAL, REFUSALS_MAX)),
         shared: shared.clone(),
     };

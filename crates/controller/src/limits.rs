@@ -24,8 +24,8 @@ impl Default for ClientTimeouts {
 
 /// Bytes of a deployment: manifest, modules and assets.
 pub const DEPLOY_LEN_MAX: usize = 256 << 20;
-/// Bytes of deployments that are taken at the same time; what is beyond waits. One that is taken needs about three times
-/// its bytes.
+/// Bytes of deployments that are read at the same time; further ones wait. A deployment needs about three times its bytes
+/// in memory.
 pub const DEPLOYMENTS_LEN_MAX: usize = 2 * DEPLOY_LEN_MAX;
 const _: () = assert!(DEPLOY_LEN_MAX <= u32::MAX as usize);
 /// Bytes of a request with a document in JSON, which may need two bytes for one.

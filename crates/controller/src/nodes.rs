@@ -1,6 +1,7 @@
 //! The handlers for nodes: joining, silence and reports.
 
 use crate::core::Core;
+use crate::error::ExecuteError;
 use crate::limits::{HEARD_CHECK_INTERVAL, HEARD_WAIT, VERSIONS_INTERVAL};
 use crate::refusal::{bad_json, no_node};
 use crate::shared::Shared;
@@ -11,10 +12,10 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use e3_control::limits::{PROGRESS_TIMEOUT, RESHARD_TIMEOUT, START_SILENCE};
-use e3_control::{AppState, Applied, Command, Member, Migration};
+use e3_control::{Applied, Command, Member, Migration};
 use e3_http::Refusal;
 use e3_model::api::{ExitedRequest, ExitedResponse, NodeView, ReportResponse};
-use e3_model::plan::{NodeEvent, NodeHello, NodeReport, NodeWelcome, ShardPlan, pid_of};
+use e3_model::plan::{NodeEvent, NodeHello, NodeReport, NodeWelcome, pid_of};
 use e3_model::{NodeId, Timestamp};
 use std::time::Instant;
 
@@ -41,10 +42,12 @@ pub(crate) async fn hello(
     let named = core.control.topology.node_named(&hello.name);
     let member = named.and_then(|n| core.control.members.get(&n.id));
     let before = member.map(|m| m.incarnation);
-    let hello = core.with_missing_disk(hello);
     if let Some(end) = core.control.end_before_refusal(&hello, now) {
         core.execute(&end)?;
     }
+    core.control
+        .check_disk(&hello)
+        .map_err(ExecuteError::from)?;
     let join = Command::Join {
         hello: core.control.without_doubtful_copies(hello.clone()),
         at: now,
@@ -95,40 +98,6 @@ impl Core {
         self.hearing.membership.on_hello(hello, &self.control);
         if let Some(later) = self.control.later_copy(hello) {
             self.on_later_copy(&hello.name, later);
-        }
-    }
-
-    /// The hello, as that of a node whose journal is damaged if its disk lacks a copy that no other node has: an
-    /// empty disk, or the wrong one, costs no state. The shard waits until the disk is back, or until an operator
-    /// gives up its state.
-    fn with_missing_disk(&self, hello: NodeHello) -> NodeHello {
-        let node = self.control.topology.node_named(&hello.name).map(|n| n.id);
-        let Some(node) = node else { return hello };
-        // A new node has lost nothing, and neither has a member that says hello again.
-        let member = self.control.members.get(&node);
-        if member.is_none_or(|m| m.process == hello.process) {
-            return hello;
-        }
-        let found = self.control.without_doubtful_copies(hello.clone());
-        let is_missing = |app: &AppState, shard: &ShardPlan| {
-            let is_on_disk = app.plan.app.service(shard.service).is_on_disk();
-            let is_last = shard.primary == node && shard.backups.is_empty();
-            let has_state = shard.filled && !app.is_restoring(app.plan.key(shard));
-            is_on_disk
-                && is_last
-                && has_state
-                && !app.is_orphan(shard)
-                && !app.plan.is_held(&found, shard)
-        };
-        let mut apps = self.control.apps.values();
-        let any_missing = apps.any(|app| app.plan.shards.iter().any(|s| is_missing(app, s)));
-        if hello.damaged.is_some() || !any_missing {
-            return hello;
-        }
-        let damaged = "it lacks copies that were on it: is its disk there?".into();
-        NodeHello {
-            damaged: Some(damaged),
-            ..hello
         }
     }
 

@@ -26,6 +26,7 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::NoEarlier(_)
                 | CommandError::OtherCluster { .. }
                 | CommandError::Damaged { .. }
+                | CommandError::NotOnDisk { .. }
                 | CommandError::Format { .. }
                 | CommandError::OlderMember { .. }
                 | CommandError::SilentMember { .. }

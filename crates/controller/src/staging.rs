@@ -20,7 +20,7 @@ impl Staged {
     pub(crate) fn new(blobs: &Blobs) -> Result<Staged, StoreError> {
         let number = blobs.staged.fetch_add(1, Ordering::Relaxed);
         let dir = blobs.staging.join(number.to_string());
-        fs::create_dir(&dir).map_err(|e| system(&dir, e))?;
+        fs::create_dir_all(&dir).map_err(|e| system(&dir, e))?;
         let blobs = blobs.blobs.clone();
         Ok(Staged { dir, blobs })
     }

@@ -29,7 +29,7 @@ pub(crate) struct Taking {
     pub(crate) moved: (Timestamp, Progress),
     /// When its owner asked for it last.
     pub(crate) used: Timestamp,
-    /// Why a part that came was not taken last.
+    /// Why the latest bytes of a part were refused, if they were.
     pub(crate) refused: Option<String>,
     /// Why the rest does not come.
     pub(crate) failed: Option<String>,

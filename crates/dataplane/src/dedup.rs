@@ -154,13 +154,25 @@ pub(crate) fn is_replay(replays: Option<MessageId>, id: MessageId) -> bool {
     replays.is_some_and(|letter| letter != id)
 }
 
+/// Whether this shard did nothing for a message because its deadline had passed, so that it may be handled when it
+/// comes with more time. A former process of a stateless service may have handled it: then the services downstream
+/// recognise what follows from it.
+pub(crate) fn may_come_again(given_up: &Entry, stateful: bool) -> bool {
+    let is_late = given_up.deadline < given_up.now;
+    let outcome = given_up.reply.as_ref().map(|r| r.outcome);
+    given_up.dead.is_some()
+        && match outcome {
+            Some(Outcome::Expired) => true,
+            Some(Outcome::Unknown) => !stateful && is_late,
+            _ => false,
+        }
+}
+
 /// Whether a retry of an expired message may be handled now, in place of its dead letter: its
-/// request has an idempotency key and a later deadline, and nothing was done for the message before.
-pub(crate) fn revives(expired: &Entry, retry: &Message, now: Timestamp) -> bool {
-    let outcome = expired.reply.as_ref().map(|r| r.outcome);
+/// request has an idempotency key and a later deadline.
+pub(crate) fn revives(expired: &Entry, retry: &Message, now: Timestamp, stateful: bool) -> bool {
     retry.is_keyed()
-        && expired.dead.is_some()
-        && outcome == Some(Outcome::Expired)
+        && may_come_again(expired, stateful)
         && retry.deadline > expired.deadline.max(now)
 }
 

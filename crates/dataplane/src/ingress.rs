@@ -84,9 +84,14 @@ impl Session {
         self.deadline + DEDUP_GRACE
     }
 
+    /// Whether its shard may handle a retry with a later deadline.
     fn is_expired(&self) -> bool {
-        let outcome = self.reply.as_ref().map(|r| r.outcome);
-        outcome == Some(Outcome::Expired)
+        match self.reply.as_ref().map(|r| r.outcome) {
+            Some(Outcome::Expired) => true,
+            // The shard knows whether anything was done.
+            Some(Outcome::Unknown) => self.keyed,
+            _ => false,
+        }
     }
 }
 
@@ -369,7 +374,9 @@ impl Ingress {
             }
         }
         // A retry of an expired request may have been handled after all. A branch says nothing of that.
-        let better = session.is_expired() && !is_branch && reply.outcome != Outcome::Expired;
+        let known = session.reply.as_ref().map(|r| r.outcome);
+        let is_news = reply.outcome != Outcome::Expired && Some(reply.outcome) != known;
+        let better = session.is_expired() && !is_branch && is_news;
         if session.reply.is_some() && !better && !is_given_up {
             return Ok(None);
         }

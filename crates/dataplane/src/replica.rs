@@ -244,7 +244,7 @@ impl Replica {
                 view: plan.view,
             });
         }
-        if !plan.filled && log.op > 0 {
+        if !plan.filled && self.shard.op_on_disk() > 0 {
             events.push(NodeEvent::Filled {
                 key: *key,
                 incarnation: self.shard.incarnation,

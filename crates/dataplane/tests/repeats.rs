@@ -179,3 +179,33 @@ fn a_shard_that_begins_empty_handles_no_request_that_was_answered() {
     assert_eq!(c.outcomes(2), [Outcome::Done]);
     assert_eq!([1, 2].map(|seq| c.count(0, key, 1, seq)), [0, 1]);
 }
+
+/// A former process of a stateless service may have handled it: what followed from that is known downstream.
+#[test]
+fn a_stateless_service_handles_a_repeat_of_what_expired_after_it_moved() {
+    // The request never came there, or its answer was lost, or one of two branches was.
+    for cut in [(4, 0), (2, 4), (0, 3)] {
+        let mut c = Cluster::new(FORK, 5, |key| vec![key.service.0.into()]);
+        c.cut.extend([cut, (0, 4)]);
+        request(&mut c, 4, 300);
+        c.pass(700);
+        c.start(0, 2);
+        c.promote(shard(0, 0), 0);
+        c.cut.clear();
+        c.publish();
+        c.pass(1_000);
+        let first = c.outcomes(SEQ);
+        assert!(!first.contains(&Outcome::Expired), "{cut:?}: {first:?}");
+        request(&mut c, 4, 20_000);
+        request(&mut c, 1, 20_000);
+        c.pass(3_000);
+        let last = c.outcomes(SEQ);
+        assert_eq!(last.last(), Some(&Outcome::Done), "{cut:?}: {last:?}");
+        for service in [2, 3] {
+            let count = c.count(service, shard(service as u16, 0), CLIENT, SEQ);
+            assert_eq!(count, 1, "{cut:?}: service {service}");
+        }
+        let front = c.report(0, shard(0, 0));
+        assert_eq!(front.dead_letters, 0, "{cut:?}");
+    }
+}

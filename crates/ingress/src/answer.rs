@@ -107,7 +107,7 @@ fn not_done(app: &str, reply: &Reply) -> Refusal {
         Outcome::Unknown => {
             let error = format!("application {app:?}: outcome of the request is unknown: {reason}");
             Refusal::new(StatusCode::GATEWAY_TIMEOUT, error).hint(
-                "it came long after its deadline or after a fail-over; look whether it took effect before you send it as a new request",
+                "it came long after its deadline or after a fail-over; repeat it with its idempotency key, if it has one, or look whether it took effect before you send it as a new request",
             )
         }
         Outcome::Conflict => key_reused(),

@@ -350,8 +350,10 @@ impl Calls {
                 self.give_all(key, Result::Overloaded { wait_s });
             }
             // An earlier, shorter deadline has passed, that of a repeat has not.
-            Outcome::Expired
-                if now < pending.deadline() && pending.expired < EXPIRED_RETRIES_MAX =>
+            Outcome::Expired | Outcome::Unknown
+                if now < pending.deadline()
+                    && pending.expired < EXPIRED_RETRIES_MAX
+                    && (pending.is_keyed || reply.outcome == Outcome::Expired) =>
             {
                 pending.expired += 1;
                 let at = (now + EXPIRED_RETRY_AFTER).min(pending.give_up());

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 use std::process::Command;
-use std::time::UNIX_EPOCH;
+use std::time::SystemTime;
 
 /// The results of all runs on one source.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -48,8 +48,8 @@ impl Record {
 }
 
 /// The hash of everything that this program is built from: its crates, without their tests, and the
-/// versions of all others. An error if it has changes that are not committed, if the program is older than the
-/// last commit of it, or if git or cargo do not answer.
+/// versions of all others. An error if it has changes that are not committed, if the program is older than
+/// it, or if git or cargo do not answer.
 pub fn source() -> Result<String, String> {
     let tree = "tree --package e3-nemesis --edges normal,build --prefix none --format {p} --locked";
     let tree = output("cargo", tree.split(' '))?;
@@ -77,9 +77,15 @@ pub fn source() -> Result<String, String> {
     if !changed.is_empty() {
         return Err(format!("changes are not committed:\n{changed}"));
     }
-    let committed = output("git", with(&["log", "-1", "--format=%ct", "--"]))?;
-    let committed: u64 = committed.parse().unwrap_or(u64::MAX);
-    if built().is_some_and(|built| built < committed) {
+    let written = output("git", with(&["ls-files", "--full-name", "--"]))?;
+    let root = output("git", ["rev-parse", "--show-toplevel"])?;
+    let newest = written
+        .lines()
+        .filter_map(|file| written_at(&Path::new(&root).join(file)));
+    let program = std::env::current_exe()
+        .ok()
+        .and_then(|path| written_at(&path));
+    if program < newest.max() {
         let error = "this program is older than its source: build it again, as with make nemesis";
         return Err(error.into());
     }
@@ -88,11 +94,11 @@ pub fn source() -> Result<String, String> {
     Ok(format!("{:016x}", e3_model::ids::fnv1a(all.as_bytes())))
 }
 
-/// When the file of this program was written, in seconds since the Unix epoch.
-fn built() -> Option<u64> {
-    let program = std::env::current_exe().and_then(std::fs::metadata).ok()?;
-    let since = program.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
-    Some(since.as_secs())
+/// When a file was written.
+fn written_at(file: &Path) -> Option<SystemTime> {
+    std::fs::metadata(file)
+        .and_then(|file| file.modified())
+        .ok()
 }
 
 /// What a program prints.

@@ -1,5 +1,5 @@
-//! Whose journal a directory holds. A node that is given the disk of another one would remove what is on it: the
-//! copies are none of its own.
+//! Whose journal a directory holds. A node that is given the disk of another one would remove what is on it, since the
+//! copies are not its own.
 
 use crate::config::NodeError;
 use std::fs;
@@ -28,7 +28,7 @@ pub(crate) fn check(dir: &Path, node: &str) -> Result<(), NodeError> {
     }
 }
 
-/// Notes that it is this node's journal. A full disk keeps nothing from starting.
+/// Notes that it is this node's journal. The node starts even if the disk is full.
 pub(crate) fn note(dir: &Path, node: &str) {
     let file = dir.join(FILE);
     let is_noted = fs::read_to_string(&file).is_ok_and(|found| found.trim() == node);
@@ -36,7 +36,7 @@ pub(crate) fn note(dir: &Path, node: &str) {
         return;
     }
     if let Err(e) = write(&file, node) {
-        tracing::warn!(file = %file.display(), error = %e, "it is not noted whose journal this is");
+        tracing::warn!(file = %file.display(), error = %e, "cannot write the name of the node beside its journal");
     }
 }
 

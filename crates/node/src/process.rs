@@ -72,9 +72,7 @@ impl Process {
     pub(crate) fn found(&self) -> Result<Found, NodeError> {
         let config = &self.with.config;
         owner::check(&config.journal_dir, &config.name)?;
-        let found = journal::read(&config.journal_dir, config.formats)?;
-        owner::note(&config.journal_dir, &config.name);
-        Ok(found)
+        journal::read(&config.journal_dir, config.formats)
     }
 
     /// Joins the cluster; None if it was stopped first. A node that relays its server's traffic opens a
@@ -127,6 +125,7 @@ impl Process {
     ) -> Result<(End, Network), NodeError> {
         let (with, welcome) = (&self.with, joined.welcome);
         let (journal, recovery) = found.begin(&with.config.journal_dir)?;
+        owner::note(&with.config.journal_dir, &with.config.name);
         let executor = self.executor(&welcome)?;
         let (agent_sender, agent_events) = mpsc::channel();
         let (plans, plans_to_supply) = mpsc::channel();

@@ -35,6 +35,8 @@ pub struct Client {
     sent: u64,
     /// If set, its requests have idempotency keys, and each attempt has a new deadline this far ahead.
     keyed: Option<Nanos>,
+    /// How often it repeats a request with a key whose outcome is unknown.
+    pub unknown_repeats: u32,
     /// When the cluster will next call [`Client::on_timer`].
     pub(crate) tick_at: Timestamp,
     /// Its clock.
@@ -85,8 +87,8 @@ pub struct Request {
 struct Sent {
     number: u64,
     call: Option<Call>,
-    /// It was sent before, with an earlier deadline.
-    is_repeat: bool,
+    /// How often it was sent before, with earlier deadlines.
+    repeats: u32,
 }
 
 impl Client {
@@ -107,6 +109,7 @@ impl Client {
             contradictions: 0,
             sent: 0,
             keyed: None,
+            unknown_repeats: 0,
             tick_at: Timestamp::MAX,
             clock: SimClock::TRUE,
             nodes: Vec::new(),
@@ -191,7 +194,7 @@ impl Client {
             key,
             payload: self.tag(self.sent).to_vec(),
         };
-        self.submit(now, self.sent, call, deadline, false);
+        self.submit(now, self.sent, call, deadline, 0);
     }
 
     /// Its application.
@@ -204,14 +207,7 @@ impl Client {
         (self.id << 32 | number).to_le_bytes()
     }
 
-    fn submit(
-        &mut self,
-        now: Timestamp,
-        number: u64,
-        call: Call,
-        deadline: Nanos,
-        is_repeat: bool,
-    ) {
+    fn submit(&mut self, now: Timestamp, number: u64, call: Call, deadline: Nanos, repeats: u32) {
         let now = self.clock.shown(now);
         let seq = match self.keyed {
             None => self.requests.submit(now, now, now + deadline, call.clone()),
@@ -224,7 +220,7 @@ impl Client {
         let sent = Sent {
             number,
             call: Some(call),
-            is_repeat,
+            repeats,
         };
         self.in_flight.insert(seq, sent);
         self.numbers.insert(seq, number);
@@ -251,7 +247,7 @@ impl Client {
         let sent = Sent {
             number: self.sent,
             call: None,
-            is_repeat: false,
+            repeats: 0,
         };
         self.in_flight.insert(seq, sent);
         self.numbers.insert(seq, self.sent);
@@ -311,13 +307,16 @@ impl Client {
         let Some(sent) = self.in_flight.remove(&completed.seq) else {
             return;
         };
-        let handled = completed
-            .reply
-            .filter(|r| self.keyed.is_none() || r.outcome != Outcome::Expired);
+        let comes_again = |reply: &Reply| match reply.outcome {
+            Outcome::Expired => self.keyed.is_some(),
+            Outcome::Unknown => sent.repeats < self.unknown_repeats,
+            _ => false,
+        };
+        let handled = completed.reply.filter(|reply| !comes_again(reply));
         match (handled, sent.call) {
             (Some(mut reply), _) => {
                 // That the repeat was refused says nothing of what was sent before.
-                if sent.is_repeat && e3_client_core::is_refusal(reply.outcome) {
+                if sent.repeats > 0 && e3_client_core::is_refusal(reply.outcome) {
                     reply.outcome = Outcome::Unknown;
                 }
                 self.note_done(now, sent.number);
@@ -325,7 +324,7 @@ impl Client {
             }
             // Not handled: the request is sent again with the same key.
             (None, Some(call)) if self.keyed.is_some() => {
-                self.submit(now, sent.number, call, Nanos::default(), true);
+                self.submit(now, sent.number, call, Nanos::default(), sent.repeats + 1);
             }
             // Lost: the request stays without an outcome.
             (None, call) => {

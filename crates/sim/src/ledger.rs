@@ -25,7 +25,7 @@ pub struct Ledger {
     pub(crate) effects: Effects,
     /// Publications that services without state handled, each as its subscribers count it.
     pub(crate) received: BTreeSet<Vec<u8>>,
-    /// When services with state handled a publication last.
+    /// By service with state and publication: when it was last handled.
     in_order: BTreeMap<((AppId, ServiceId), Vec<u8>), Timestamp>,
     /// The messages (request and path) whose dead letters were replayed, with the services that had them.
     replayed: BTreeSet<((AppId, ServiceId), Vec<u8>)>,
@@ -141,12 +141,20 @@ impl Ledger {
 
     /// Records that a shard with state handles a publication. Whether its service handled it before, and has lost
     /// state since: then a copy that was sent before the loss may come after later publications.
-    pub(crate) fn on_in_order(&mut self, shard: ShardKey, publication: Vec<u8>) -> bool {
+    pub(crate) fn on_in_order(
+        &mut self,
+        shard: ShardKey,
+        slot: Slot,
+        publication: Vec<u8>,
+    ) -> bool {
         let service = (shard.app, shard.service);
         let before = self.in_order.insert((service, publication), self.now);
+        let has_slot = |lost: &ShardKey, of: u16| slot.shard(of) == lost.shard;
         let mut lost = self.forfeited.iter();
         before.is_some_and(|before| {
-            lost.any(|((shard, _), at)| (shard.app, shard.service) == service && before <= *at)
+            lost.any(|((lost, of), at)| {
+                (lost.app, lost.service) == service && has_slot(lost, *of) && before <= *at
+            })
         })
     }
 

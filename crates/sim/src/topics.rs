@@ -157,7 +157,11 @@ fn check_order(
     let last = number_at(txn, state, &place);
     let number: [u8; 8] = payload[NUMBER_AT..EFFECT_AT].try_into().expect("8 bytes");
     let number = u64::from_le_bytes(number);
-    let is_handled_again = ledger.on_in_order(key, [&place[..], &number.to_le_bytes()].concat());
+    let is_handled_again = ledger.on_in_order(
+        key,
+        invocation.slot,
+        [&place[..], &number.to_le_bytes()].concat(),
+    );
     if number <= last && !ledger.has_lost(publisher(payload)) && !is_handled_again {
         let of = &invocation.key;
         ledger.violation(format!(

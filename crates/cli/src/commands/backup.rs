@@ -136,8 +136,10 @@ fn complete(
     let patience = Patience::new(timeout);
     let bar = output::spinner("backup");
     loop {
-        interrupt::check(stop, INTERRUPTED)?;
-        let view = patience.ask(|| client.backup(begun.backup));
+        let view = patience.ask(|| {
+            interrupt::check(stop, INTERRUPTED)?;
+            client.backup(begun.backup)
+        });
         let view = view.map_err(|e| match e.exit {
             Exit::NotFound => {
                 let message = format!(

@@ -6,7 +6,9 @@ use crate::cluster::patience::Patience;
 use crate::cluster::process::Process;
 use crate::cluster::state_dir::{RunningCluster, StateDir};
 use crate::commands::formats::{self, Release};
-use crate::limits::{DOWN_GRACE, DRAIN_BLOCKED_TIME, POLL_INTERVAL, UPGRADE_TIMEOUT};
+use crate::limits::{
+    DOWN_GRACE, DRAIN_BLOCKED_TIME, POLL_INTERVAL, RESTART_BACKOFF_MAX, UPGRADE_TIMEOUT,
+};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::{interrupt, output};
@@ -17,9 +19,12 @@ use e3_model::api::{
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-const INTERRUPTED: &str = "interrupted; some processes run the program before";
+const INTERRUPTED: &str = "interrupted; not all processes were replaced";
+/// Longest time in which the supervisor starts a process that has ended, and records it.
+const RECORDED_WITHIN: Duration = Duration::from_secs(10);
+const _: () = assert!(RECORDED_WITHIN.as_secs() > RESTART_BACKOFF_MAX.as_secs());
 
 /// `e3 upgrade`.
 #[derive(Args, Debug, Clone)]
@@ -136,7 +141,7 @@ impl Running {
         let process = loop {
             match self.state.process(name).filter(Process::alive) {
                 Some(process) => break process,
-                None if begin.elapsed() < DOWN_GRACE => std::thread::sleep(POLL_INTERVAL),
+                None if begin.elapsed() < RECORDED_WITHIN => std::thread::sleep(POLL_INTERVAL),
                 None => {
                     let message = format!("no process of {name} runs, or it is not recorded");
                     return Err(Failure::new(Exit::NotFound, message).hint("see: e3 logs"));
@@ -176,8 +181,8 @@ impl Running {
             node: name.into(),
             best_effort: true,
         };
-        self.ask(|c| c.drain(&drain))?;
-        let replaced = self.drained(name).and_then(|()| {
+        let replaced = self.ask(|c| c.drain(&drain)).and_then(|_| {
+            self.drained(name)?;
             self.end(name)?;
             self.wait(name, || {
                 let node = self.client.node(name)?;

@@ -231,7 +231,7 @@ fn only_a_keyed_retry_of_an_expired_message_with_time_left_is_handled_now() {
     };
     let now = Timestamp(20);
     let revives = |entry: &Entry, oldest_seq, deadline| {
-        super::revives(entry, &retry(oldest_seq, deadline), now)
+        super::revives(entry, &retry(oldest_seq, deadline), now, true)
     };
     assert!(revives(&expired(10), 0, 21));
     assert!(!revives(&expired(10), 0, 20), "no time is left");
@@ -246,6 +246,19 @@ fn only_a_keyed_retry_of_an_expired_message_with_time_left_is_handled_now() {
     let mut failed = expired(10);
     failed.reply.as_mut().unwrap().outcome = Outcome::Failed;
     assert!(!revives(&failed, 0, 21));
+    let unknown = |deadline, handled_at| {
+        let mut unknown = expired(deadline);
+        unknown.reply.as_mut().unwrap().outcome = Outcome::Unknown;
+        unknown.now = Timestamp(handled_at);
+        unknown
+    };
+    let late = unknown(10, 11);
+    assert!(!revives(&late, 0, 21), "the state may have its effect");
+    let comes_again = |entry: &Entry| super::revives(entry, &retry(0, 21), now, false);
+    assert!(comes_again(&late));
+    assert!(!comes_again(&unknown(10, 10)), "its handler has run");
+    assert!(!comes_again(&Entry { dead: None, ..late }));
+    assert!(!comes_again(&failed));
 }
 
 #[test]

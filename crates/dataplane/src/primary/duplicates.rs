@@ -2,7 +2,7 @@
 
 use super::{InFlight, Primary};
 use crate::asked::Asked;
-use crate::dedup::{Lookup, is_replay, revives};
+use crate::dedup::{Lookup, is_replay, may_come_again, revives};
 use crate::deliberate::{self, Fault};
 use crate::emit::{emit_retry, handler_now};
 use crate::limits::{ACK_DELAY, DEADLINE_AHEAD_MAX, REPEAT_NOTED_AFTER};
@@ -78,7 +78,8 @@ impl Primary {
         mut waiting: Waiting,
     ) -> Option<Waiting> {
         let (log, message) = (&turn.shard.log, &waiting.message);
-        let id = message.id;
+        let (id, now) = (message.id, log.time(turn.cx.now));
+        let stateful = turn.cx.app.service(turn.shard.key).stateful;
         match log.dedup.look_up(message.slot, &id) {
             _ if deliberate::is(Fault::NoDuplicateCheck) => {}
             Lookup::New => {
@@ -101,7 +102,7 @@ impl Primary {
                 turn.complete(waiting.delivery, ACK_DELAY);
                 return None;
             }
-            Lookup::Handled(entry) if revives(&entry, message, log.time(turn.cx.now)) => {
+            Lookup::Handled(entry) if revives(&entry, message, now, stateful) => {
                 waiting.replays = Some(id);
                 return Some(waiting);
             }
@@ -127,11 +128,11 @@ impl Primary {
         let first = self.commit + 1;
         let place = entry.op.checked_sub(first);
         let Some(pending) = place.and_then(|at| self.pending.get_mut(at as usize)) else {
-            if must_note(&duplicate, entry) {
+            let stateful = turn.cx.app.service(turn.shard.key).stateful;
+            if must_note(&duplicate, entry, stateful) {
                 let entry = repeated(turn, &duplicate.message, entry);
                 return self.append(turn, entry, duplicate.delivery);
             }
-            let stateful = turn.cx.app.service(turn.shard.key).stateful;
             match turn.shard.log.outgoing(entry.op).filter(|_| !stateful) {
                 // As durable as the first copy.
                 Some(outgoing) => outgoing.deliveries.extend(duplicate.delivery),
@@ -160,11 +161,12 @@ fn can_replay(log: &Log, id: MessageId) -> bool {
 
 /// Whether the log must say that a message came again, so that it is remembered for as long as its
 /// sender repeats it. Not if it expired: then it is handled when it has time.
-fn must_note(duplicate: &Waiting, entry: &Entry) -> bool {
+fn must_note(duplicate: &Waiting, entry: &Entry, stateful: bool) -> bool {
     let outcome = entry.reply.as_ref().map(|r| r.outcome);
     entry.is_keyed()
         && duplicate.replays.is_none()
         && outcome != Some(Outcome::Expired)
+        && !may_come_again(entry, stateful)
         && duplicate.message.deadline > entry.deadline + REPEAT_NOTED_AFTER
 }
 

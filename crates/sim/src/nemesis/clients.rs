@@ -12,6 +12,9 @@ const RUSH_BEFORE_MAX: Nanos = Nanos::from_millis(4);
 /// or so long after.
 const RUSH_AFTER_MAX: Nanos = Nanos::from_millis(150);
 
+/// How often clients repeat a request whose outcome is unknown.
+const UNKNOWN_REPEATS: u32 = 3;
+
 impl Run<'_> {
     /// A client of this shape.
     pub(super) fn client(&mut self, at: usize, shape: &ClientShape) -> Client {
@@ -22,6 +25,10 @@ impl Run<'_> {
         } else {
             Client::new(id, app)
         };
+        // A stateless service handles such a repeat, unless it knows better.
+        if shape.is_keyed && !self.scenario.apps[shape.app].services[0].stateful {
+            client.unknown_repeats = UNKNOWN_REPEATS;
+        }
         client.clock = SimClock::new(self.cluster.now, shape.offset_ms, 0);
         client.nodes = self.nodes();
         client.keys = shape.keys;
