@@ -45,9 +45,11 @@ pub(crate) async fn hello(
     if let Some(end) = core.control.end_before_refusal(&hello, now) {
         core.execute(&end)?;
     }
-    core.control
-        .check_disk(&hello)
-        .map_err(ExecuteError::from)?;
+    // A log that lacks decisions says nothing of disks.
+    if !core.is_broken() {
+        let checked = core.control.check_disk(&hello);
+        checked.map_err(ExecuteError::from)?;
+    }
     let join = Command::Join {
         hello: core.control.without_doubtful_copies(hello.clone()),
         at: now,

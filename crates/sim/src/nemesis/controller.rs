@@ -104,8 +104,8 @@ pub(super) struct ControllerProcess {
     pub(super) orchestrator: Orchestrator,
     /// Moves that it decided on.
     pub(super) orchestrated: u64,
-    /// Nodes that were refused for what their disks lack.
-    refused_disks: BTreeSet<u32>,
+    /// Nodes that were refused for their damaged journals.
+    refused_damaged: BTreeSet<u32>,
     /// What decisions did to nodes that are out of service.
     pub(super) misplaced: Vec<String>,
     /// The frozen shards: since when, in which view.
@@ -148,15 +148,15 @@ impl ControllerProcess {
             versions: Versions::default(),
             orchestrator: Orchestrator::default(),
             orchestrated: 0,
-            refused_disks: BTreeSet::new(),
+            refused_damaged: BTreeSet::new(),
             misplaced: Vec::new(),
             frozen: BTreeMap::new(),
         }
     }
 
-    /// The nodes that were refused for what their disks lack when they last asked.
-    pub(super) fn refused_disks(&self) -> Vec<u32> {
-        self.refused_disks.iter().copied().collect()
+    /// The nodes that were refused for their damaged journals when they last asked.
+    pub(super) fn refused_damaged(&self) -> Vec<u32> {
+        self.refused_damaged.iter().copied().collect()
     }
 
     /// The name of a node.
@@ -338,27 +338,29 @@ impl ControllerProcess {
         let now = cluster.now;
         let process = hello.process;
         let is_damaged = hello.damaged.is_some();
-        let lacks_last = self.control.check_disk(&hello).is_err();
         let is_removed = self.is_removed(&hello.name);
         self.membership.on_hello(&hello, &self.control);
         if self.control.later_copy(&hello).is_some() {
             self.older_since.get_or_insert(now);
         }
+        let lacks_last = self.control.check_disk(&hello);
         if let Some(end) = self.control.end_before_refusal(&hello, now) {
             self.execute(now, &end);
         }
         let hello = self.control.without_doubtful_copies(hello);
         let join = Command::Join { hello, at: now };
-        self.refused_disks.remove(&node);
-        if lacks_last {
-            self.refused_disks.insert(node);
-            return;
+        // No script takes the last copy from a disk without damage.
+        if let Err(refused) = lacks_last
+            && self.can_decide(now)
+        {
+            cluster.ledger.violation(refused.to_string());
         }
         let joined = self.execute(now, &join);
+        self.refused_damaged.remove(&node);
         if is_damaged && joined.is_none() {
             let refused = self.control.clone().apply(&join);
             if matches!(refused, Err(CommandError::Damaged { .. })) {
-                self.refused_disks.insert(node);
+                self.refused_damaged.insert(node);
             }
         }
         if is_removed && joined.is_none() && self.can_decide(now) {

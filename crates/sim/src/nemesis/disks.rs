@@ -5,15 +5,14 @@
 //!   brought up to date. If it had the last copy of a shard, its process is refused, and the shard waits
 //!   until an operator gives up its state.
 //! - Confirmed writes that a power cut loses leave no trace on the disk. Nothing is lost if another
-//!   complete copy runs, and goes on running until the node is up to date: see [`known`]. If all of the last copy of
-//!   a shard is gone, its node is refused, too.
+//!   complete copy runs, and goes on running until the node is up to date: see [`known`].
 
 use super::Run;
 use crate::scenario::{Fault, known};
 use e3_model::{Nanos, NodeId, Timestamp};
 use std::collections::BTreeMap;
 
-/// How long an operator takes to give up what waits for a disk.
+/// How long an operator takes to give up what waits for a damaged journal.
 const OPERATOR_DELAY: Nanos = Nanos::from_secs(2);
 
 /// How a process ends.
@@ -105,11 +104,11 @@ impl Run<'_> {
         }
     }
 
-    /// The operator gives up the shards whose last copy a disk has lost.
+    /// The operator gives up the shards whose last copy is in a damaged journal.
     pub(super) fn give_up_damaged(&mut self) {
         let now = self.cluster.now;
         let mut waiting = BTreeMap::new();
-        for node in self.controller.refused_disks() {
+        for node in self.controller.refused_damaged() {
             let since = self.damaged.get(&node).copied().unwrap_or(now);
             waiting.insert(node, since);
         }
