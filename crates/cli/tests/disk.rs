@@ -1,6 +1,6 @@
 //! `durability: disk` on real processes: a power cut of everything, and a stop and start, keep all state.
 
-use crate::common::running::kill;
+use crate::common::running::{kill, primary};
 use crate::common::{E3, Ended, ended};
 use serde_json::Value;
 use std::ffi::OsString;
@@ -62,6 +62,16 @@ fn damage_journal(e3: &E3, node: &str) -> (PathBuf, OsString, Vec<u8>) {
 fn load_for_3_s(e3: &E3) {
     let load = e3.spawn("load kvs --rate 200 --duration 3s -o json");
     proved(&ended(load.wait_with_output().unwrap()));
+}
+
+/// Starts a cluster where each shard has one copy, with state; gives the node that has the first one.
+#[track_caller]
+fn with_one_copy(e3: &E3) -> String {
+    e3.up();
+    deploy_on_disk(e3);
+    e3.good(&["scale", "kvs/kvs", "--replicas", "1", "--wait"]);
+    load_for_3_s(e3);
+    primary(e3, "kvs/kvs/0")
 }
 
 #[test]
@@ -126,11 +136,7 @@ fn a_cluster_starts_without_the_node_whose_last_copy_is_damaged() {
     let Some(e3) = E3::with_services() else {
         return;
     };
-    e3.up();
-    deploy_on_disk(&e3);
-    e3.good(&["scale", "kvs/kvs", "--replicas", "1", "--wait"]);
-    load_for_3_s(&e3);
-    let node = crate::common::running::primary(&e3, "kvs/kvs/0");
+    let node = with_one_copy(&e3);
     e3.good(&["down"]);
     damage_journal(&e3, &node);
     let up = e3.run(&["up", "--detach", "--port", "0"]);
@@ -156,7 +162,7 @@ fn a_damaged_journal_is_named_and_moved_away_and_other_nodes_have_the_state() {
     e3.up();
     deploy_on_disk(&e3);
     load_for_3_s(&e3);
-    let node = crate::common::running::primary(&e3, "kvs/kvs/0");
+    let node = primary(&e3, "kvs/kvs/0");
     e3.good(&["down"]);
     let (dir, file, bytes) = damage_journal(&e3, &node);
     e3.run(&["up", "--detach", "--port", "0"]);
@@ -181,11 +187,7 @@ fn a_node_without_its_disk_costs_no_state() {
     let Some(e3) = E3::with_services() else {
         return;
     };
-    e3.up();
-    deploy_on_disk(&e3);
-    e3.good(&["scale", "kvs/kvs", "--replicas", "1", "--wait"]);
-    load_for_3_s(&e3);
-    let node = crate::common::running::primary(&e3, "kvs/kvs/0");
+    let node = with_one_copy(&e3);
     let other = NODES.into_iter().find(|n| *n != node).unwrap();
     e3.good(&["down"]);
     let nodes = e3.dir.path().join("state/nodes");
@@ -222,7 +224,7 @@ fn a_node_without_its_disk_costs_no_state() {
     assert!(ops(&e3).iter().map(|(_, op)| op).sum::<u64>() >= 600);
     load_for_3_s(&e3);
     // Also while it runs.
-    let node = crate::common::running::primary(&e3, "kvs/kvs/0");
+    let node = primary(&e3, "kvs/kvs/0");
     let (dir, lost) = (nodes.join(&node), nodes.join("lost"));
     std::fs::rename(&dir, &lost).unwrap();
     kill(&e3, &node);

@@ -74,7 +74,7 @@ struct Admitted {
 pub(crate) async fn check(
     State(gate): State<Arc<Gate>>,
     matched: Option<MatchedPath>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let place = request.extensions().get::<Place>().cloned();
@@ -85,7 +85,6 @@ pub(crate) async fn check(
         (None, Some(route)) => memory_of(route, &request),
         _ => None,
     };
-    let mut request = request;
     if let Some(bytes) = needed {
         let memory = gate.deployments.clone().acquire_many_owned(bytes).await;
         let memory = memory.expect("the semaphore is never closed");
