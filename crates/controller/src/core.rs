@@ -8,6 +8,7 @@ use crate::limits::LOG_LEN_MAX;
 use crate::parts::Parts;
 use crate::pending::Questions;
 use crate::progress::Progress;
+use crate::receipt::Receipts;
 use crate::replay::{found, random_number, replay};
 use crate::seal::{SecretKey, provide_key};
 use crate::taking::Taking;
@@ -35,8 +36,9 @@ pub(crate) struct Core {
     pub(crate) progress: Progress,
     pub(crate) counters: Counters,
     pub(crate) probation: Probation,
-    /// When the versions were last checked.
-    pub(crate) versions_watched_at: Timestamp,
+    pub(crate) receipts: Receipts,
+    /// When versions of applications and receipts of plans were last looked at.
+    pub(crate) watched_at: Timestamp,
     pub(crate) blobs: Blobs,
     pub(crate) secret_key: SecretKey,
     /// Whether there may be secrets in files, which belong into the log.
@@ -140,7 +142,8 @@ impl Core {
             progress: Progress::default(),
             counters: Counters::default(),
             probation: Probation::default(),
-            versions_watched_at: Timestamp::default(),
+            receipts: Receipts::default(),
+            watched_at: Timestamp::default(),
             blobs: Blobs::open(&config.dir)?,
             secret_key,
             secret_files: true,

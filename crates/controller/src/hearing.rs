@@ -5,7 +5,7 @@ use crate::limits::{BATCHES_MAX, HEARTBEAT_LEN_MAX, HEARTBEATS_TOGETHER_MAX};
 use crate::shared::Shared;
 use e3_control::{Command, NodeLoad, Pulse, Sender};
 use e3_model::timing::SILENCE_CHECK_INTERVAL;
-use e3_model::{Format, Formats, NodeId, Timestamp};
+use e3_model::{Format, Formats, Timestamp};
 use e3_wire::heartbeat::{self, Received};
 use tokio::net::UdpSocket;
 
@@ -30,7 +30,7 @@ impl Core {
             }
             match heard.sender {
                 Sender::Present | Sender::Late => {}
-                Sender::Silent => self.on_return(now, pulse.node, pulse.incarnation),
+                Sender::Silent => self.on_return(now, pulse),
                 Sender::Stranger => self.garbage += 1,
             }
         }
@@ -47,9 +47,16 @@ impl Core {
     }
 
     /// A member that counts as silent is heard.
-    fn on_return(&mut self, now: Timestamp, node: NodeId, incarnation: u32) {
+    fn on_return(&mut self, now: Timestamp, pulse: &Pulse) {
+        let (node, incarnation) = (pulse.node, pulse.incarnation);
         // An earlier heartbeat may have shown it.
         if self.control.is_up(node) || !self.has_heard_nodes() {
+            return;
+        }
+        if self
+            .receipts
+            .withholds(node, incarnation, pulse.plan_version_low)
+        {
             return;
         }
         let name = self.node_name(node);

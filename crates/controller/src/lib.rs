@@ -34,6 +34,7 @@ mod pending;
 mod power;
 mod progress;
 mod rate;
+mod receipt;
 mod refusal;
 mod replay;
 mod restores;

@@ -47,9 +47,9 @@ pub const BACKUP_KEPT: Nanos = Nanos::from_secs(600);
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// See [`ClientTimeouts::body`].
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often the versions of all applications are looked at: whether they start, and how many requests fail. It looks at
-/// every shard.
-pub const VERSIONS_INTERVAL: Nanos = Nanos::from_millis(250);
+/// How often the versions of all applications are looked at: whether they start, and how many requests fail; and which
+/// nodes have received the plan. It looks at every shard.
+pub const WATCH_INTERVAL: Nanos = Nanos::from_millis(250);
 /// How far back "lately dead-lettered" reaches.
 pub const LATELY: Nanos = Nanos::from_secs(60);
 /// Bytes of a datagram that are read where heartbeats arrive: what is longer is none.
@@ -80,6 +80,9 @@ pub const LOG_LEN_MAX: u64 = 4 << 20;
 pub const CLOSE_GRACE: Duration = Duration::from_millis(200);
 /// Longest wait of a plan request.
 pub const PLAN_WAIT_MAX: Duration = Duration::from_secs(30);
+/// A node whose heartbeats arrive but which has not applied a version of the plan for so long counts as silent, if shards
+/// wait for it. It asks for a plan again 200 ms after a failure, and others have it within [`PLAN_QUIET`].
+pub const RECEIPT_TIMEOUT: Nanos = Nanos::from_secs(2);
 /// How long a node that a new version does not concern waits for its number, so that many versions are
 /// one answer. Shorter than a lease: a node that replaced another grants it leases by that number.
 pub const PLAN_QUIET: Duration = Duration::from_millis(200);

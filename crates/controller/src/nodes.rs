@@ -2,7 +2,7 @@
 
 use crate::core::Core;
 use crate::error::ExecuteError;
-use crate::limits::{HEARD_CHECK_INTERVAL, HEARD_WAIT, VERSIONS_INTERVAL};
+use crate::limits::{HEARD_CHECK_INTERVAL, HEARD_WAIT, WATCH_INTERVAL};
 use crate::refusal::{bad_json, no_node};
 use crate::shared::Shared;
 use axum::Json;
@@ -17,6 +17,7 @@ use e3_http::Refusal;
 use e3_model::api::{ExitedRequest, ExitedResponse, NodeView, ReportResponse};
 use e3_model::plan::{NodeEvent, NodeHello, NodeReport, NodeWelcome, pid_of};
 use e3_model::{NodeId, Timestamp};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 pub(crate) async fn node(
@@ -210,37 +211,60 @@ impl Core {
 
     /// Declares lost who is silent.
     pub(crate) fn look(&mut self, now: Timestamp) {
+        self.receipts.on_turn(now);
         let nodes = self.hearing.membership.lost(now, &self.control);
         if !self.has_heard_nodes() {
             return;
         }
-        if !nodes.is_empty() {
-            let names: Vec<String> = nodes.keys().map(|n| self.node_name(*n)).collect();
-            let names = names.join(", ");
-            let lose = Command::Lose {
-                nodes: nodes.clone(),
-                at: now,
-            };
-            match self.execute(&lose) {
-                Ok(_) => {
-                    tracing::warn!(nodes = names, "nodes are silent");
-                    for node in nodes.keys() {
-                        self.forget(*node);
-                    }
-                }
-                Err(e) => self.complain(format!("the silence of {names} is not stored: {e}")),
-            }
-        }
+        self.lose(now, &nodes, "nodes are silent");
         self.import_secrets();
         self.progress.look(now, &self.control);
         self.cancel_stalled_migrations(now);
         self.cancel_stalled_resharding(now);
         self.look_at_backups(now);
-        if now.since(self.versions_watched_at) >= VERSIONS_INTERVAL {
-            self.versions_watched_at = now;
+        if now.since(self.watched_at) >= WATCH_INTERVAL {
+            self.watched_at = now;
+            self.watch_receipts(now);
             self.watch_versions(now);
         }
         self.orchestrate(now);
+    }
+
+    /// Counts processes as silent.
+    fn lose(&mut self, now: Timestamp, nodes: &BTreeMap<NodeId, u32>, why: &str) {
+        if nodes.is_empty() {
+            return;
+        }
+        let names: Vec<String> = nodes.keys().map(|n| self.node_name(*n)).collect();
+        let names = names.join(", ");
+        let lose = Command::Lose {
+            nodes: nodes.clone(),
+            at: now,
+        };
+        match self.execute(&lose) {
+            Ok(_) => {
+                tracing::warn!(nodes = names, "{why}");
+                for node in nodes.keys() {
+                    self.forget(*node);
+                }
+            }
+            Err(e) => self.complain(format!("the silence of {names} is not stored: {e}")),
+        }
+    }
+
+    /// Counts nodes as silent that do not receive the plan, where others can take their place.
+    fn watch_receipts(&mut self, now: Timestamp) {
+        let (hearing, reports) = (&self.hearing, &self.reports);
+        let nodes = self.receipts.overdue(now, &self.control, hearing, reports);
+        let version = self.control.version;
+        self.lose(
+            now,
+            &nodes,
+            "heartbeats arrive, but plans do not reach the nodes",
+        );
+        for (node, incarnation) in nodes.into_iter().filter(|(n, _)| !self.control.is_up(*n)) {
+            self.receipts.withhold(node, incarnation, version);
+        }
     }
 
     /// Cancels moves that make no progress, because a frozen shard serves no requests.

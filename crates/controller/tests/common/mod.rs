@@ -454,6 +454,15 @@ pub fn tagged(w: &NodeWelcome, key: &HeartbeatKey, beat: &Heartbeat) -> Vec<u8> 
 
 /// Sends heartbeats of these nodes until the flag is dropped.
 pub fn beat(controller: SocketAddr, nodes: Vec<NodeWelcome>) -> std::sync::Arc<()> {
+    beat_with(controller, nodes, std::sync::Arc::default())
+}
+
+/// The same; they say that the nodes have applied this version of the plan.
+pub fn beat_with(
+    controller: SocketAddr,
+    nodes: Vec<NodeWelcome>,
+    applied: std::sync::Arc<AtomicU32>,
+) -> std::sync::Arc<()> {
     let alive = std::sync::Arc::new(());
     let watch = std::sync::Arc::downgrade(&alive);
     let keyed = nodes.into_iter().filter_map(|w| {
@@ -464,8 +473,12 @@ pub fn beat(controller: SocketAddr, nodes: Vec<NodeWelcome>) -> std::sync::Arc<(
     std::thread::spawn(move || {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         while watch.upgrade().is_some() {
+            let beat = Heartbeat {
+                plan_version_low: applied.load(Ordering::Relaxed),
+                ..Heartbeat::default()
+            };
             for (w, key) in &keyed {
-                let bytes = tagged(w, key, &Heartbeat::default());
+                let bytes = tagged(w, key, &beat);
                 let _ = socket.send_to(&bytes, controller);
             }
             std::thread::sleep(Duration::from_millis(50));
