@@ -8,6 +8,8 @@ use std::time::Duration;
 pub const PORT_DEFAULT: u16 = 7300;
 /// Longest wait of `e3 up` for all nodes.
 pub const UP_TIMEOUT: Duration = Duration::from_secs(60);
+/// `e3 up` waits no longer than this for a controller that decides nothing: its disk is full, or its log lacks decisions.
+pub const UNHEALTHY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait of `e3 upgrade` for a process to start again, a node to drain or all copies to be
 /// complete.
 pub const UPGRADE_TIMEOUT: Duration = Duration::from_secs(120);

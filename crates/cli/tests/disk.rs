@@ -198,7 +198,8 @@ fn a_node_without_its_disk_costs_no_state() {
         std::fs::rename(b, a).unwrap();
         std::fs::rename(between, b).unwrap();
     };
-    let refused = |why: &str| {
+    // Whether the controller refuses the node, or its process ends by itself.
+    let refused = |why: &str, is_told: bool| {
         let up = e3.run(&["up", "--detach", "--port", "0"]);
         assert_eq!(up.code, 0, "{up:?}");
         assert!(up.err.contains(why), "{up:?}");
@@ -208,14 +209,16 @@ fn a_node_without_its_disk_costs_no_state() {
             (&false.into(), &0.into()),
             "{app}"
         );
+        let is_named = app["problems"].to_string().contains(why);
+        assert_eq!(is_named, is_told, "{app}");
         e3.good(&["down"]);
     };
     std::fs::create_dir_all(&aside).unwrap();
     swap(&dir, &aside);
-    refused(&format!("the disk of node {node} lacks kvs/kvs/"));
+    refused(&format!("the disk of node {node} lacks kvs/kvs/"), true);
     swap(&dir, &aside);
     swap(&dir, &nodes.join(other));
-    refused(&format!("has the journal of node {node}"));
+    refused(&format!("has the journal of node {node}"), false);
     swap(&dir, &nodes.join(other));
     e3.good(&["up", "--detach", "--port", "0"]);
     e3.until("it is ready again", is_ready);
@@ -237,4 +240,51 @@ fn a_node_without_its_disk_costs_no_state() {
     assert_eq!(app["stateLost"], 0, "{app}");
     e3.good(&["forget", "kvs", "--yes"]);
     e3.until("it is ready again", is_ready);
+}
+
+/// Nodes cannot join then. The start does not wait for them for long.
+#[test]
+fn a_start_with_an_older_log_says_what_the_log_lacks() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    e3.up();
+    let log = e3.dir.path().join("state/controller/log/log");
+    let older = std::fs::read(&log).unwrap();
+    deploy_on_disk(&e3);
+    load_for_3_s(&e3);
+    e3.good(&["down"]);
+    let newest = std::fs::read(&log).unwrap();
+    std::fs::write(&log, &older).unwrap();
+    let up = e3.run(&["up", "--detach", "--port", "0"]);
+    assert_ne!(up.code, 0, "{up:?}");
+    for part in [
+        "no node can join",
+        "the controller's log",
+        "restore the log",
+    ] {
+        assert!(up.err.contains(part), "{up:?}");
+    }
+    std::fs::write(&log, &newest).unwrap();
+    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.until("it is ready again", is_ready);
+    assert!(ops(&e3).iter().map(|(_, op)| op).sum::<u64>() >= 600);
+}
+
+#[test]
+fn modules_that_the_controller_has_lost_are_named() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    e3.up();
+    deploy_on_disk(&e3);
+    e3.good(&["down"]);
+    std::fs::remove_dir_all(e3.dir.path().join("state/controller/blobs")).unwrap();
+    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.until("what is lost is named", |e3| {
+        let app = e3.json(&["describe", "app", "kvs"]);
+        let problems = app["problems"].to_string();
+        problems.contains("the controller has no module") && problems.contains("deploy")
+    });
+    e3.good(&["deploy", "kvs", "--wait"]);
 }

@@ -129,7 +129,9 @@ pub(crate) async fn blob(State(s): State<Shared>, Path(digest): Path<String>) ->
             ([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response()
         }
         Ok(None) => {
-            let error = format!("there is no blob {digest:?}");
+            let error = format!(
+                "the controller has no module or asset with the SHA-256 {digest}; deploy the application again"
+            );
             Refusal::new(StatusCode::NOT_FOUND, error).into_response()
         }
         Err(e) => {

@@ -37,6 +37,8 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) probation: Probation,
     pub(crate) receipts: Receipts,
+    /// By node: why its last process could not join.
+    pub(crate) refused: BTreeMap<NodeId, String>,
     /// When versions of applications and receipts of plans were last looked at.
     pub(crate) watched_at: Timestamp,
     pub(crate) blobs: Blobs,
@@ -143,6 +145,7 @@ impl Core {
             counters: Counters::default(),
             probation: Probation::default(),
             receipts: Receipts::default(),
+            refused: BTreeMap::new(),
             watched_at: Timestamp::default(),
             blobs: Blobs::open(&config.dir)?,
             secret_key,

@@ -39,35 +39,14 @@ pub(crate) async fn hello(
     shared.core().note_hello(&hello);
     until_heard(&shared).await?;
     let mut core = shared.core();
-    let now = core.clock.now();
-    let named = core.control.topology.node_named(&hello.name);
-    let member = named.and_then(|n| core.control.members.get(&n.id));
-    let before = member.map(|m| m.incarnation);
-    if let Some(end) = core.control.end_before_refusal(&hello, now) {
-        core.execute(&end)?;
+    let joined = core.join(&hello);
+    if let Some(node) = core.control.topology.node_named(&hello.name).map(|n| n.id) {
+        match &joined {
+            Ok(_) => core.refused.remove(&node),
+            Err(e) => core.refused.insert(node, e.to_string()),
+        };
     }
-    // A log that lacks decisions says nothing of disks.
-    if !core.is_broken() {
-        let checked = core.control.check_disk(&hello);
-        checked.map_err(ExecuteError::from)?;
-    }
-    let join = Command::Join {
-        hello: core.control.without_doubtful_copies(hello.clone()),
-        at: now,
-    };
-    match core.execute(&join)? {
-        Applied::Joined(welcome) => {
-            let (node, incarnation) = (welcome.node, welcome.incarnation);
-            core.hearing.membership.on_joined(now, node, incarnation);
-            if before != Some(incarnation) {
-                core.forget(node);
-                core.counters.on_join(now, node, incarnation);
-                tracing::info!(node = hello.name, incarnation, "node joined");
-            }
-            Ok(Json(welcome))
-        }
-        other => unreachable!("a node joins or is refused, not {other:?}"),
-    }
+    Ok(Json(joined?))
 }
 
 /// Whoever started a node's process has seen its end.
@@ -96,6 +75,38 @@ pub(crate) async fn exited(
 }
 
 impl Core {
+    /// Makes a process a member.
+    fn join(&mut self, hello: &NodeHello) -> Result<NodeWelcome, ExecuteError> {
+        let now = self.clock.now();
+        let named = self.control.topology.node_named(&hello.name);
+        let member = named.and_then(|n| self.control.members.get(&n.id));
+        let before = member.map(|m| m.incarnation);
+        if let Some(end) = self.control.end_before_refusal(hello, now) {
+            self.execute(&end)?;
+        }
+        // A log that lacks decisions says nothing of disks.
+        if !self.is_broken() {
+            self.control.check_disk(hello)?;
+        }
+        let join = Command::Join {
+            hello: self.control.without_doubtful_copies(hello.clone()),
+            at: now,
+        };
+        match self.execute(&join)? {
+            Applied::Joined(welcome) => {
+                let (node, incarnation) = (welcome.node, welcome.incarnation);
+                self.hearing.membership.on_joined(now, node, incarnation);
+                if before != Some(incarnation) {
+                    self.forget(node);
+                    self.counters.on_join(now, node, incarnation);
+                    tracing::info!(node = hello.name, incarnation, "node joined");
+                }
+                Ok(welcome)
+            }
+            other => unreachable!("a node joins or is refused, not {other:?}"),
+        }
+    }
+
     /// Notes what a hello shows: that the process of a member has ended, or that the log lacks decisions.
     fn note_hello(&mut self, hello: &NodeHello) {
         self.hearing.membership.on_hello(hello, &self.control);

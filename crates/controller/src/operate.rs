@@ -333,7 +333,15 @@ impl Core {
     /// The replicas that are still on a drained node.
     pub(crate) fn undrained(&self, node: NodeId) -> Vec<UndrainedView> {
         let left = self.control.undrained(node);
-        left.iter().map(|left| self.undrained_view(left)).collect()
+        let view = |left: &Undrained| {
+            let mut view = self.undrained_view(left);
+            let report = self.instance_report(left.key, node);
+            if let Some(error) = report.and_then(|r| r.error.as_ref()) {
+                view.why = format!("{}; there: {error}", view.why);
+            }
+            view
+        };
+        left.iter().map(view).collect()
     }
 
     fn undrained_view(&self, left: &Undrained) -> UndrainedView {

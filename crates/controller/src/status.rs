@@ -189,7 +189,8 @@ impl Core {
         }
         let state = |r: &InstanceView| {
             let reason = r.reason.as_ref()?;
-            Some(format!("{} on {}: {reason}", r.status, r.node))
+            let why = self.why_silent(reason);
+            Some(format!("{} on {}: {reason}{why}", r.status, r.node))
         };
         let mut states: Vec<String> = replicas.iter().filter_map(state).collect();
         let missing = usize::from(wanted).saturating_sub(replicas.len());
@@ -205,6 +206,16 @@ impl Core {
         Some(format!(
             "{name}: {running} of {wanted} replicas run ({states})"
         ))
+    }
+
+    /// Why silent nodes for which a shard waits cannot join.
+    fn why_silent(&self, reason: &Reason) -> String {
+        let Reason::CopiesSilent { nodes } = reason else {
+            return String::new();
+        };
+        let refused = self.refused.iter();
+        let refused = refused.filter(|(node, _)| nodes.contains(&self.node_name(**node)));
+        refused.map(|(_, why)| format!("; {why}")).collect()
     }
 
     /// Says if requests of an application were dead-lettered lately.
@@ -238,7 +249,9 @@ impl Core {
         }
         let nodes = self.node_views();
         for node in nodes.iter().filter(|n| !n.up) {
-            problems.push(format!("node {} is not up", node.name));
+            let why = self.refused.get(&NodeId(node.id));
+            let why = why.map_or(String::new(), |why| format!(": {why}"));
+            problems.push(format!("node {} is not up{why}", node.name));
         }
         for node in nodes.iter().filter(|n| !n.unreachable.is_empty()) {
             let peers = node.unreachable.join(", ");

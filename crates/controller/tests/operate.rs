@@ -151,6 +151,15 @@ fn a_drained_node_says_what_is_left_and_stays_drained() {
             .iter()
             .any(|l| l.why.starts_with("moving to "))
     );
+    let welcome = c.nodes.iter().find(|n| n.node == primary).unwrap();
+    let mut report = good_report(&c.controller.plan(welcome), welcome);
+    for instance in &mut report.instances {
+        instance.error = Some("the node's disk is full".into());
+    }
+    c.controller.report(&report);
+    let undrained = c.node(name).undrained;
+    let names_it = |l: &UndrainedView| l.why.ends_with("; there: the node's disk is full");
+    assert!(undrained.iter().all(names_it), "{undrained:?}");
     let to = json!({"instance": "two-services/back/0", "to": name});
     let on_it = view
         .undrained

@@ -58,7 +58,7 @@ pub(crate) enum Answer<T> {
 /// Why bytes were not fetched.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoBytes {
-    /// The controller answered otherwise.
+    /// The controller answered otherwise, or with bytes that are not what was asked for.
     #[error("GET {path}: status {status}: {text}")]
     Refused {
         path: String,
@@ -220,14 +220,16 @@ impl Api {
     }
 
     /// A module or an asset, with the digest that it is named by.
-    pub(crate) fn blob(&self, digest: &str) -> Result<Arc<[u8]>, String> {
+    pub(crate) fn blob(&self, digest: &str) -> Result<Arc<[u8]>, NoBytes> {
         let path = format!("/v1/blobs/{digest}");
-        let bytes = self.bytes(&path).map_err(|e| e.to_string())?;
+        let bytes = self.bytes(&path)?;
         let found = e3_engine::sha256(&bytes);
         if found != digest {
-            return Err(format!(
-                "GET {path}: the bytes have the SHA-256 {found}; if this goes on, deploy the application again"
-            ));
+            let text = format!(
+                "the bytes have the SHA-256 {found}; if this goes on, deploy the application again"
+            );
+            let status = 200;
+            return Err(NoBytes::Refused { path, status, text });
         }
         Ok(bytes.into())
     }
@@ -437,7 +439,7 @@ pub(crate) mod tests {
     fn bytes_with_another_digest_are_refused() {
         let api = controller(vec![answer("200 OK", "modulf"), answer("200 OK", "module")]);
         let digest = e3_engine::sha256(b"module");
-        let error = api.blob(&digest).unwrap_err();
+        let error = api.blob(&digest).unwrap_err().to_string();
         assert!(error.contains(&e3_engine::sha256(b"modulf")), "{error}");
         assert_eq!(&*api.blob(&digest).unwrap(), b"module");
     }

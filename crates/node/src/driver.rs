@@ -22,7 +22,7 @@ use e3_clock::Clock;
 use e3_dataplane::{Attempts, Config, EmulatedCores, Health, HttpAsk, Output, Recovery, Worker};
 use e3_ingress::Door;
 use e3_invocation::Invocation;
-use e3_model::plan::{NodeEvent, NodeWelcome};
+use e3_model::plan::{NodeEvent, NodeWelcome, Role};
 use e3_model::timing::{CLOCK_SKEW_MAX, HEARTBEAT_INTERVAL};
 use e3_model::{Bytes, DropReason, Formats, Nanos, NodeId, ShardKey, Timestamp};
 use e3_net::Doorbell;
@@ -443,6 +443,11 @@ impl Driver {
         report.stats.accelerators = self.executor.rates().clone();
         for instance in &mut report.instances {
             self.executor.report(instance);
+            let (app, service) = (instance.key.app, instance.key.service);
+            if instance.role == Role::Primary && instance.code_version == 0 {
+                let missing = self.supplies.missing.get(&(app, service));
+                instance.error = instance.error.take().or(missing.cloned());
+            }
             if let Some(trouble) = &self.trouble
                 && instance.error.is_none()
                 && self.is_on_disk(instance.key)

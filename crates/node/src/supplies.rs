@@ -2,7 +2,7 @@
 //! a plan names, so that views apply at once and a fail-over never waits for it. What shards of this
 //! node need comes first. The rest follows: later shards here find it.
 
-use crate::agent::{AgentEvent, Api};
+use crate::agent::{AgentEvent, Api, NoBytes};
 use crate::complaints::Complaints;
 use crate::config::NodeError;
 use crate::essential;
@@ -27,6 +27,8 @@ pub(crate) struct Supplies {
     pub(crate) assets: BTreeMap<String, Arc<[u8]>>,
     /// By application and name: those of services with shards here.
     pub(crate) secrets: BTreeMap<(AppId, String), Secret>,
+    /// Why not all is here that services with shards here need.
+    pub(crate) missing: BTreeMap<(AppId, ServiceId), String>,
 }
 
 /// A secret.
@@ -191,7 +193,7 @@ impl Supplier {
         let has = |app: AppId| plan.apps.iter().any(|named| named.id == app);
         self.complaints.retain(|(app, _), _| has(*app));
         needs.sort_by_key(|need| !need.is_here);
-        let mut supplied = Supplied::All;
+        let (mut supplied, mut missing) = (Supplied::All, BTreeMap::new());
         for need in &needs {
             match plans.try_recv() {
                 Ok(newer) => return Supplied::Superseded(newer),
@@ -201,27 +203,49 @@ impl Supplier {
             let fetched = self.fetch(need);
             if let Err(e) = fetched.and_then(|()| self.load(need)) {
                 let complaints = self.complaints.entry((need.app, need.service));
-                if complaints.or_default().is_new(&e) {
+                let text = e.to_string();
+                if complaints.or_default().is_new(&text) {
                     let service = &need.release.app.service(need.service).name;
-                    tracing::warn!(service, error = e, "not all that the service needs is here");
+                    tracing::warn!(
+                        service,
+                        error = text,
+                        "not all that the service needs is here"
+                    );
                 }
                 supplied = Supplied::InPart;
-            } else if need.is_here && !std::mem::replace(&mut self.is_told, true) {
-                let event = AgentEvent::Supplies(self.have.clone());
-                if self.agent_events.send(event).is_err() {
-                    return Supplied::NotWanted;
+                // A controller that is away for a moment is no error of the service.
+                if need.is_here && !matches!(e, NoBytes::Lost { .. }) {
+                    missing.insert((need.app, need.service), text);
                 }
-                self.bell.ring();
+            } else if need.is_here && !self.tell() {
+                return Supplied::NotWanted;
             }
         }
         if matches!(supplied, Supplied::All) {
             self.complaints.clear();
         }
-        supplied
+        self.is_told &= missing == self.have.missing;
+        self.have.missing = missing;
+        if self.tell() {
+            supplied
+        } else {
+            Supplied::NotWanted
+        }
+    }
+
+    /// Gives the driver what is here, if that is news. Whether the driver still runs.
+    fn tell(&mut self) -> bool {
+        if std::mem::replace(&mut self.is_told, true) {
+            return true;
+        }
+        let event = AgentEvent::Supplies(self.have.clone());
+        let is_running = self.agent_events.send(event).is_ok();
+        self.bell.ring();
+        is_running
     }
 
     /// Fetches the assets and secrets of a service.
-    fn fetch(&mut self, need: &Need) -> Result<(), String> {
+    fn fetch(&mut self, need: &Need) -> Result<(), NoBytes> {
         let release = &need.release;
         let spec = release.app.service(need.service);
         let names = spec.assets.iter();
@@ -249,10 +273,10 @@ impl Supplier {
 
     /// Fetches a secret. In clusters before format 8 the plan does not have its version, and the
     /// controller gives its bytes.
-    fn secret(&self, app: &str, name: &str, has_version: bool) -> Result<Secret, String> {
+    fn secret(&self, app: &str, name: &str, has_version: bool) -> Result<Secret, NoBytes> {
         if !has_version {
             let path = format!("/v1/apps/{app}/secrets/{name}");
-            let value = self.api.bytes(&path).map_err(|e| e.to_string())?;
+            let value = self.api.bytes(&path)?;
             return Ok(Secret {
                 version: 0,
                 value,
@@ -261,9 +285,13 @@ impl Supplier {
         }
         let (node, incarnation) = (self.node.0, self.incarnation);
         let path = format!("/v1/nodes/{node}/secrets/{app}/{name}?incarnation={incarnation}");
-        let bytes = self.api.bytes(&path).map_err(|e| e.to_string())?;
+        let bytes = self.api.bytes(&path)?;
         // What is wrong with it is not said: an error's text may quote it.
-        let unreadable = || format!("secret {name:?} of application {app:?} cannot be read");
+        let unreadable = || {
+            let text = format!("secret {name:?} of application {app:?} cannot be read");
+            let (path, status) = (path.clone(), 200);
+            NoBytes::Refused { path, status, text }
+        };
         let read: SecretValue = serde_json::from_slice(&bytes).map_err(|_| unreadable())?;
         let unhex = |text: &str| unhex(text).ok_or_else(unreadable);
         Ok(Secret {
@@ -274,7 +302,7 @@ impl Supplier {
     }
 
     /// Compiles the module of a service, and keeps its code for shards that are here.
-    fn load(&mut self, need: &Need) -> Result<(), String> {
+    fn load(&mut self, need: &Need) -> Result<(), NoBytes> {
         let digest = module(&need.release, need.service);
         let has = if need.is_here {
             let code = self.have.code.get(digest);

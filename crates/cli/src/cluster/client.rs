@@ -11,7 +11,7 @@ use e3_model::api::{
     DrainResponse, EndpointsView, ErrorView, ExitedRequest, ExitedResponse, ForgetRequest,
     ForgetResponse, FormatRequest, FormatResponse, InstanceView, MigrateRequest, MigrateResponse,
     NodeRequest, NodeView, PendingView, RemoveNodeResponse, ReshardRequest, ReshardResponse,
-    RestoreResponse, RollbackRequest, RollbackResponse, ScaleRequest, ScaleResponse,
+    RestoreResponse, RollbackRequest, RollbackResponse, ScaleRequest, ScaleResponse, StatusView,
 };
 use e3_model::{Format, Token};
 use e3_node::AddressResolver;
@@ -84,6 +84,10 @@ impl Client {
         }
     }
 
+    /// `GET /healthz`: an error says why the controller decides nothing.
+    pub fn health(&self) -> Result<StatusView, Failure> {
+        self.get("/healthz")
+    }
     /// `GET /v1/cluster`.
     pub fn cluster(&self) -> Result<ClusterView, Failure> {
         self.get("/v1/cluster")

@@ -14,7 +14,7 @@ use crate::cluster::state_dir::{Lock, RunningCluster, SUPERVISOR, StateDir};
 use crate::cluster::watch::{Event, report_exit, watch_nodes};
 use crate::limits::{
     CONNECT_INTERVAL, DOWN_GRACE, LOCK_CHECK_INTERVAL, POLL_INTERVAL, RESTART_BACKOFF_MAX,
-    RESTART_QUICK, STATUS_INTERVAL, UP_TIMEOUT,
+    RESTART_QUICK, STATUS_INTERVAL, UNHEALTHY_TIMEOUT, UP_TIMEOUT,
 };
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::text::plural;
@@ -195,7 +195,8 @@ impl Supervisor {
     }
 
     fn start_all(&mut self) -> Result<(), Failure> {
-        let deadline = Instant::now() + UP_TIMEOUT;
+        let begin = Instant::now();
+        let deadline = begin + UP_TIMEOUT;
         let port = self.cluster.port.to_string();
         let (token, node_token) = (self.state.token_file(), self.state.node_token_file());
         let more = [
@@ -233,6 +234,12 @@ impl Supervisor {
                     break;
                 }
                 _ => {}
+            }
+            if begin.elapsed() > UNHEALTHY_TIMEOUT
+                && let Err(failure) = self.client.health()
+            {
+                let message = format!("no node can join: {}", failure.message);
+                return Err(Failure::new(failure.exit, message));
             }
             if has_run {
                 let exited = self.exited().into_iter();

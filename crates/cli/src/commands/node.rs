@@ -244,7 +244,9 @@ impl Blocked {
 
 fn progress(node: &str, view: &NodeView) -> String {
     let left = plural(view.undrained.len(), "replica");
-    format!("draining {node}: {left} left")
+    let first = view.undrained.first();
+    let why = first.map_or(String::new(), |r| format!(" ({}: {})", r.instance, r.why));
+    format!("draining {node}: {left} left{why}")
 }
 
 fn resumed(node: &str) -> Failure {
