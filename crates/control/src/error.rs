@@ -171,7 +171,7 @@ pub enum CommandError {
     },
     /// The disk of a node holds shards of another cluster.
     #[error(
-        "the journal of node {node} is of cluster {found:016x}, this is cluster {expected:016x}; move the node's journal away to start without it"
+        "the journal of node {node} is of cluster {found:016x}, this is cluster {expected:016x}; mount the disk of this cluster, or move the journal away and give up the copies in it"
     )]
     OtherCluster {
         /// The node.

@@ -8,6 +8,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+/// What the hint to move the log away does not say.
+const EMPTY_LOG: &str = "; with an empty log a new cluster begins, without the applications of this one and their state, whatever the disks of the nodes hold";
+
+fn warning_for(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::Corrupt { .. } => EMPTY_LOG,
+        _ => "",
+    }
+}
+
 /// Why a controller does not start, or stops.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
@@ -26,11 +36,11 @@ pub enum ControllerError {
         source: io::Error,
     },
     /// The files cannot be opened.
-    #[error(transparent)]
+    #[error("{0}{warning}", warning = warning_for(.0))]
     Store(#[from] StoreError),
     /// The contents of the files are not what this program wrote.
     #[error(
-        "{dir}: {what}; it was written by another version or is damaged: restore it from a copy, or move it away to start with an empty one"
+        "{dir}: {what}; it was written by another version or is damaged: restore it from a copy, or move it away to start with an empty one{EMPTY_LOG}"
     )]
     Unreadable {
         /// The directory.

@@ -123,13 +123,13 @@ impl Core {
         incarnation: u32,
         after: u64,
     ) -> Result<(), Refusal> {
-        let membership = &mut self.hearing.membership;
-        membership.on_plan_request(node, incarnation, &self.control);
-        self.check_current(node, incarnation)?;
+        // First: if the log lacks the join of this process, the process must not be expelled.
         if let Some(version) = self.control.missing_version(after as u32) {
             self.on_missing(node, version);
         }
-        Ok(())
+        let membership = &mut self.hearing.membership;
+        membership.on_plan_request(node, incarnation, &self.control);
+        self.check_current(node, incarnation)
     }
 
     /// Number of a node's request for its plan, and the number of this process.

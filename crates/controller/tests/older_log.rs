@@ -63,35 +63,74 @@ fn nothing_is_decided_from_a_log_that_is_older_than_what_nodes_have_seen() {
     assert_eq!(controller.deploy(&renamed).0, 200);
 }
 
+/// A controller whose log lacks the join of a node's later process; the version of that process's plan.
+struct LacksJoin {
+    controller: Controller,
+    nodes: Vec<NodeWelcome>,
+    later: NodeWelcome,
+    applied: u64,
+    _dir: tempfile::TempDir,
+    _beats: std::sync::Arc<()>,
+}
+
+impl LacksJoin {
+    /// The other nodes have been heard, and nobody waits for the process before: the later one, which has no
+    /// plan yet, is no member.
+    fn new() -> LacksJoin {
+        let tmp = tempfile::tempdir().unwrap();
+        let address = free_port();
+        let controller = Controller::start(tmp.path(), address);
+        let nodes: Vec<_> = NODES.iter().map(|n| controller.join(n, 1)).collect();
+        let log = tmp.path().join("log/log");
+        let older = std::fs::read(&log).unwrap();
+        let later = controller.join(NODES[0], 2);
+        let applied = controller.plan(&later).version;
+        drop(controller);
+        std::fs::write(&log, &older).unwrap();
+
+        let controller = Controller::start(tmp.path(), address);
+        assert_eq!(ask(&controller, &later, 0).0, 503, "it may be a member");
+        let others: Vec<_> = nodes[1..].to_vec();
+        let beats = heartbeats(address, others.clone());
+        others.iter().for_each(|node| drop(controller.plan(node)));
+        let until = Instant::now() + Duration::from_secs(2);
+        while ask(&controller, &later, 0).0 != 409 {
+            assert!(Instant::now() < until, "the process before is waited for");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        LacksJoin {
+            controller,
+            nodes,
+            later,
+            applied,
+            _dir: tmp,
+            _beats: beats,
+        }
+    }
+
+    #[track_caller]
+    fn decides_nothing(&self) {
+        let (status, body) = self.controller.deploy(APP);
+        assert!(status == 507 && body.contains("restore the log"), "{body}");
+    }
+}
+
 /// A node asks for a plan before it sends a heartbeat.
 #[test]
 fn requests_for_plans_show_what_nodes_have_seen() {
-    let tmp = tempfile::tempdir().unwrap();
-    let address = free_port();
-    let controller = Controller::start(tmp.path(), address);
-    let nodes: Vec<_> = NODES.iter().map(|n| controller.join(n, 1)).collect();
-    let log = tmp.path().join("log/log");
-    let older = std::fs::read(&log).unwrap();
-    let later = controller.join(NODES[0], 2);
-    let applied = controller.plan(&later).version;
-    drop(controller);
-    std::fs::write(&log, &older).unwrap();
+    let cluster = LacksJoin::new();
+    let (controller, node) = (&cluster.controller, &cluster.nodes[1]);
+    assert_eq!(ask(controller, node, cluster.applied).0, 204);
+    cluster.decides_nothing();
+}
 
-    // Its process joined by a lost decision, and has no plan yet: nobody waits for the one before.
-    let controller = Controller::start(tmp.path(), address);
-    assert_eq!(ask(&controller, &later, 0).0, 503, "it may be a member");
-    let others: Vec<_> = nodes[1..].to_vec();
-    let _beats = heartbeats(address, others.clone());
-    others.iter().for_each(|node| drop(controller.plan(node)));
-    let until = Instant::now() + Duration::from_secs(2);
-    while ask(&controller, &later, 0).0 != 409 {
-        assert!(Instant::now() < until, "the process before is waited for");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    // Another node has the plan of the lost decision.
-    assert_eq!(ask(&controller, &nodes[1], applied).0, 204);
-    let (status, body) = controller.deploy(APP);
-    assert!(status == 507 && body.contains("restore the log"), "{body}");
+/// It would lose what it holds in memory, perhaps the only copy.
+#[test]
+fn a_process_is_not_expelled_whose_plan_shows_that_the_log_lacks_its_join() {
+    let cluster = LacksJoin::new();
+    let (status, body) = ask(&cluster.controller, &cluster.later, cluster.applied);
+    assert_eq!(status, 503, "{body}");
+    cluster.decides_nothing();
 }
 
 /// A node with this plan asks for a newer one.

@@ -316,12 +316,12 @@ impl ControllerProcess {
             }
             Mail::Poll(node, poll) => {
                 let (id, incarnation) = (NodeId(node), poll.incarnation);
-                self.membership
-                    .on_plan_request(id, incarnation, &self.control);
-                let missing = self.control.missing_version(poll.after as u32);
-                if self.is_member(id, incarnation) && missing.is_some() {
+                // First: a process whose join the log lacks must not be expelled.
+                if self.control.missing_version(poll.after as u32).is_some() {
                     self.older_since.get_or_insert(now);
                 }
+                self.membership
+                    .on_plan_request(id, incarnation, &self.control);
                 self.polls.insert(node, Waiting::new(now, poll));
             }
         }
