@@ -1,0 +1,120 @@
+//! The start of all processes, up to the moment when every node has joined.
+
+use super::{CONTROLLER, Supervisor};
+use crate::cluster::watch::Event;
+use crate::limits::{CONNECT_INTERVAL, POLL_INTERVAL, UNHEALTHY_TIMEOUT, UP_TIMEOUT};
+use crate::ui::failure::{Exit, Failure};
+use e3_model::api::NodeView;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::collections::BTreeMap;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+impl Supervisor {
+    /// Starts the controller, and the nodes that it names.
+    pub(super) fn start_all(&mut self) -> Result<(), Failure> {
+        let begin = Instant::now();
+        let deadline = begin + UP_TIMEOUT;
+        let port = self.cluster.port.to_string();
+        let (token, node_token) = (self.state.token_file(), self.state.node_token_file());
+        let more = [
+            ("--port", port.as_ref()),
+            ("--token-file", token.as_ref()),
+            ("--node-token-file", node_token.as_ref()),
+        ];
+        self.spawn(CONTROLLER, self.arguments("controller-run", &more))?;
+        while TcpStream::connect(("127.0.0.1", self.cluster.port)).is_err() {
+            self.wait_at_start(deadline, CONNECT_INTERVAL, false)?;
+        }
+        // The controller may still report the nodes of an earlier run, whose processes are gone.
+        let before = loop {
+            match self.client.nodes() {
+                Ok(all) => break all,
+                Err(_) => self.wait_at_start(deadline, POLL_INTERVAL, false)?,
+            }
+        };
+        // Its log says which nodes there are, however the cluster began.
+        self.cluster.nodes = before.iter().map(|n| n.name.clone()).collect();
+        for node in &before {
+            self.start_node(&node.name)?;
+        }
+        let is_new = |n: &NodeView| {
+            let old = before.iter().find(|b| b.name == n.name);
+            n.up && old.is_none_or(|b| n.incarnation > b.incarnation)
+        };
+        let has_run = before.iter().any(|n| n.incarnation > 0);
+        let mut failed = BTreeMap::new();
+        loop {
+            let is_over = |n: &NodeView| is_new(n) || failed.contains_key(&n.name);
+            match self.client.nodes() {
+                Ok(all) if all.iter().all(is_over) => {
+                    failed.retain(|name, _| !all.iter().any(|n| n.name == *name && is_new(n)));
+                    break;
+                }
+                _ => {}
+            }
+            if begin.elapsed() > UNHEALTHY_TIMEOUT
+                && let Err(failure) = self.client.health()
+            {
+                let message = format!("no node can join: {}", failure.message);
+                return Err(Failure::new(failure.exit, message));
+            }
+            if has_run {
+                let exited = self.exited().into_iter();
+                failed.extend(exited.map(|(name, failure)| (name, failure.message)));
+                self.restart_exited();
+            }
+            self.wait_at_start(deadline, POLL_INTERVAL / 2, has_run)?;
+        }
+        self.cluster.not_started = failed.into_values().collect();
+        self.cluster.ready = true;
+        self.state.write_cluster(&self.cluster)
+    }
+
+    /// The processes that have exited, and why.
+    fn exited(&mut self) -> Vec<(String, Failure)> {
+        let mut exited = Vec::new();
+        for process in &mut self.processes {
+            if let Some(child) = &mut process.child
+                && let Ok(Some(status)) = child.try_wait()
+            {
+                let failure = process.start_failure(&self.state, status);
+                exited.push((process.name.clone(), failure));
+            }
+        }
+        exited
+    }
+
+    /// Waits for a moment; fails if a process has exited that may not, a signal has arrived or the deadline is
+    /// over.
+    fn wait_at_start(
+        &mut self,
+        deadline: Instant,
+        pause: Duration,
+        nodes_may_exit: bool,
+    ) -> Result<(), Failure> {
+        let event = self.events.recv_timeout(pause);
+        if let Ok(Event::Signal(SIGTERM | SIGINT | SIGHUP)) = event {
+            return Err(Failure::new(Exit::Unexpected, "interrupted while starting"));
+        }
+        self.lock.check()?;
+        let may_exit = |name: &str| nodes_may_exit && name != CONTROLLER;
+        let mut exited = self.exited().into_iter();
+        if let Some((_, failure)) = exited.find(|(name, _)| !may_exit(name)) {
+            return Err(failure);
+        }
+        if Instant::now() < deadline {
+            return Ok(());
+        }
+        let down = match self.client.nodes() {
+            Ok(all) => {
+                let down: Vec<String> = all.into_iter().filter(|n| !n.up).map(|n| n.name).collect();
+                down.join(", ")
+            }
+            Err(e) => e.message,
+        };
+        let seconds = UP_TIMEOUT.as_secs();
+        let message = format!("the cluster is not ready after {seconds} s; not up: {down}");
+        Err(Failure::new(Exit::Timeout, message).hint("see: e3 logs"))
+    }
+}
