@@ -1,5 +1,6 @@
 //! State, log and soft state under one lock. A command is on disk before its effects are visible.
 
+use crate::at_start::AtStart;
 use crate::blobs::Blobs;
 use crate::config::ControllerConfig;
 use crate::counters::Counters;
@@ -37,6 +38,7 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) probation: Probation,
     pub(crate) receipts: Receipts,
+    pub(crate) at_start: AtStart,
     /// By node: why its last process could not join.
     pub(crate) refused: BTreeMap<NodeId, String>,
     /// When versions of applications and receipts of plans were last looked at.
@@ -139,6 +141,7 @@ impl Core {
         };
         let mut core = Core {
             hearing: Hearing::new(membership, Orchestrator::new(&control)),
+            at_start: AtStart::new(&control),
             control,
             reports: BTreeMap::new(),
             progress: Progress::default(),
@@ -325,6 +328,19 @@ impl Core {
         }
     }
 
+    /// The same of a version that an earlier process of the controller sent: the log did not have it when this
+    /// one started, and may have it now with other decisions.
+    pub(crate) fn on_sent_before(&mut self, node: NodeId, applied: u64) {
+        if self.broken.is_none()
+            && let Some(end) = self.at_start.end_before(applied)
+        {
+            let name = self.node_name(node);
+            self.on_older_log(&format!(
+                "node {name} has applied plan {applied} of an earlier process of the controller, but the log ended with plan {end} when this process started"
+            ));
+        }
+    }
+
     /// The same of a copy on the disk of a node that asks to join.
     pub(crate) fn on_later_copy(&mut self, node: &str, later: LaterCopy) {
         if self.broken.is_none() {
@@ -347,6 +363,11 @@ impl Core {
             format!("{what}; restore the log from its newest copy and restart the controller");
         tracing::error!("{reason}");
         self.broken = Some(reason);
+    }
+
+    /// Whether what the state does not name can be removed: no node is known, or may still show, to need it.
+    pub(crate) fn knows_all(&self) -> bool {
+        self.at_start.have_all_asked(&self.control) && !self.is_broken()
     }
 
     /// Whether every member was heard since this process started, or had enough time.

@@ -111,8 +111,9 @@ impl Core {
 
     /// Removes modules and assets that no version names that runs or is kept.
     pub(crate) fn sweep(&self) {
-        // If the contents of the disk are unknown, the log may name what was refused.
-        if self.is_broken() {
+        // If the contents of the disk are unknown, the log may name what was refused; if it lacks decisions, they
+        // may name what seems unused.
+        if !self.knows_all() {
             return;
         }
         let apps = self.control.apps.values();

@@ -8,6 +8,7 @@
 mod access;
 mod app_view;
 mod apps;
+mod at_start;
 mod audit;
 mod audit_route;
 mod backups;

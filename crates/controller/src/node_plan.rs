@@ -28,6 +28,8 @@ pub(crate) struct PlanQuery {
     /// Who sent the node its plan. If it was this process, the node can be sent what has changed since.
     /// Nodes of older releases do not say.
     source: Option<u64>,
+    /// The same of a node that asks for a whole plan.
+    applied_source: Option<u64>,
     /// Ids of the applications that the node's plan has, with commas. Nodes of older releases do not
     /// say, and are sent all applications.
     has: Option<String>,
@@ -56,7 +58,7 @@ pub(crate) async fn plan(
     };
     let (number, source, key) = {
         let mut core = shared.core();
-        core.note_plan_request(NodeId(node), q.incarnation, q.after)?;
+        core.note_plan_request(NodeId(node), &q)?;
         let (number, source) = core.begin_plan_request(NodeId(node));
         let keys = core.secret_key.heartbeat_keys();
         (number, source, keys.of(NodeId(node), q.incarnation))
@@ -117,19 +119,20 @@ async fn next(
 
 impl Core {
     /// Notes what a request shows, and refuses it if no present process of the node makes it.
-    fn note_plan_request(
-        &mut self,
-        node: NodeId,
-        incarnation: u32,
-        after: u64,
-    ) -> Result<(), Refusal> {
+    fn note_plan_request(&mut self, node: NodeId, q: &PlanQuery) -> Result<(), Refusal> {
         // First: if the log lacks the join of this process, the process must not be expelled.
-        if let Some(version) = self.control.missing_version(after as u32) {
+        if let Some(version) = self.control.missing_version(q.after as u32) {
             self.on_missing(node, version);
         }
+        let source = q.source.or(q.applied_source);
+        if source.is_some_and(|source| source != self.plan_source) {
+            self.on_sent_before(node, q.after);
+        }
         let membership = &mut self.hearing.membership;
-        membership.on_plan_request(node, incarnation, &self.control);
-        self.check_current(node, incarnation)
+        membership.on_plan_request(node, q.incarnation, &self.control);
+        self.check_current(node, q.incarnation)?;
+        self.at_start.on_asked(node);
+        Ok(())
     }
 
     /// Number of a node's request for its plan, and the number of this process.

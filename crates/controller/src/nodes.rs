@@ -96,6 +96,7 @@ impl Core {
             Applied::Joined(welcome) => {
                 let (node, incarnation) = (welcome.node, welcome.incarnation);
                 self.hearing.membership.on_joined(now, node, incarnation);
+                self.at_start.on_asked(node);
                 if before != Some(incarnation) {
                     self.forget(node);
                     self.counters.on_join(now, node, incarnation);
@@ -110,7 +111,8 @@ impl Core {
     /// Notes what a hello shows: that the process of a member has ended, or that the log lacks decisions.
     fn note_hello(&mut self, hello: &NodeHello) {
         self.hearing.membership.on_hello(hello, &self.control);
-        if let Some(later) = self.control.later_copy(hello) {
+        let later = self.control.later_copy(hello);
+        if let Some(later) = later.or_else(|| self.at_start.later_copy(hello)) {
             self.on_later_copy(&hello.name, later);
         }
     }
@@ -265,14 +267,17 @@ impl Core {
 
     /// Counts nodes as silent that do not receive the plan, where others can take their place.
     fn watch_receipts(&mut self, now: Timestamp) {
+        if self.is_broken() {
+            return;
+        }
         let (hearing, reports) = (&self.hearing, &self.reports);
         let nodes = self.receipts.overdue(now, &self.control, hearing, reports);
-        let version = self.control.version;
         self.lose(
             now,
             &nodes,
             "heartbeats arrive, but plans do not reach the nodes",
         );
+        let version = self.control.version;
         for (node, incarnation) in nodes.into_iter().filter(|(n, _)| !self.control.is_up(*n)) {
             self.receipts.withhold(node, incarnation, version);
         }

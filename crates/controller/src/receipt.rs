@@ -4,7 +4,7 @@
 //! Soft state. Design: docs/design/009.
 
 use crate::limits::RECEIPT_TIMEOUT;
-use e3_control::{Command, Control, Hearing};
+use e3_control::{Control, Hearing};
 use e3_model::plan::{NodeReport, ShardPlan};
 use e3_model::timing::TURN_GAP_MAX;
 use e3_model::{NodeId, ShardKey, Timestamp};
@@ -13,9 +13,6 @@ use std::collections::BTreeMap;
 /// The latest report of each node, with its time of arrival.
 type Reports = BTreeMap<NodeId, (Timestamp, NodeReport)>;
 
-/// Nodes, and the shards that wait for each.
-type Late = Vec<(NodeId, Vec<ShardKey>)>;
-
 /// Which nodes have not received plans.
 #[derive(Debug, Default)]
 pub(crate) struct Receipts {
@@ -23,23 +20,24 @@ pub(crate) struct Receipts {
     turn_at: Timestamp,
     /// By node: a version that it has not applied, and since when that is known.
     behind: BTreeMap<NodeId, (u64, Timestamp)>,
-    /// The last version in which no shard could go on without its node, and these nodes.
-    needed: (u64, Late),
     /// Processes that count as silent until they have applied this version.
     withheld: BTreeMap<NodeId, (u32, u64)>,
 }
 
 impl Receipts {
-    /// A turn. After a pause of this process it is not known what nodes did meanwhile.
+    /// A turn. The time of a pause of this process does not count: it is not known what nodes did meanwhile.
     pub(crate) fn on_turn(&mut self, now: Timestamp) {
-        if now.since(self.turn_at) > TURN_GAP_MAX {
-            self.behind.clear();
+        let gap = now.since(self.turn_at);
+        if gap > TURN_GAP_MAX {
+            for (_, since) in self.behind.values_mut() {
+                *since += gap;
+            }
         }
         self.turn_at = now;
     }
 
     /// The nodes that have missed a version for too long and without which shards can go on, with their
-    /// processes.
+    /// processes. None if no node has received it: it may be the controller that nobody reaches.
     pub(crate) fn overdue(
         &mut self,
         now: Timestamp,
@@ -47,35 +45,38 @@ impl Receipts {
         hearing: &Hearing,
         reports: &Reports,
     ) -> BTreeMap<NodeId, u32> {
-        let mut late = Vec::new();
+        let (mut overdue, mut newest) = (BTreeMap::new(), 0);
+        let mut applied = Vec::new();
         let mut before = std::mem::take(&mut self.behind);
-        for (node, _) in control.members.iter().filter(|(_, m)| m.up) {
+        for (node, member) in control.members.iter().filter(|(_, m)| m.up) {
             let Some(last) = hearing.last(*node) else {
                 continue;
             };
             let misses = |version| !has_applied(last.plan_version_low, version);
             let known = before.remove(node).filter(|(version, _)| misses(*version));
             let (version, since) = known.unwrap_or((control.version, now));
-            if !misses(version) {
-                continue;
+            if misses(version) {
+                self.behind.insert(*node, (version, since));
             }
-            self.behind.insert(*node, (version, since));
-            if now.since(since) > RECEIPT_TIMEOUT
-                && let Some((_, report)) = reports.get(node)
-            {
-                late.push((*node, late_shards(control, report)));
+            if misses(version) && now.since(since) > RECEIPT_TIMEOUT {
+                overdue.insert(*node, member.incarnation);
+                newest = newest.max(version);
+            } else {
+                applied.push(last.plan_version_low);
             }
         }
-        late.retain(|(_, shards)| !shards.is_empty());
-        let asked = (control.version, late);
-        if asked.1.is_empty() || asked == self.needed {
+        if !applied.into_iter().any(|low| has_applied(low, newest)) {
             return BTreeMap::new();
         }
-        let nodes = dispensable(control, asked.1.clone(), now);
-        if nodes.is_empty() {
-            self.needed = asked;
-        }
+        let is_fit = |node: &NodeId| control.is_up(*node) && !overdue.contains_key(node);
+        let waits = |node: &NodeId| {
+            let report = reports.get(node).map(|(_, report)| report);
+            late_shards(control, *node, report).any(|late| late.goes_on(is_fit))
+        };
+        let nodes = overdue.iter().filter(|(node, _)| waits(node));
         nodes
+            .map(|(node, incarnation)| (*node, *incarnation))
+            .collect()
     }
 
     /// A process counts as silent until it has applied this version.
@@ -85,9 +86,15 @@ impl Receipts {
 
     /// Whether a heartbeat of a process that counts as silent, with this version, changes nothing.
     pub(crate) fn withholds(&self, node: NodeId, incarnation: u32, applied_low: u32) -> bool {
-        let withheld = self.withheld.get(&node);
-        withheld
-            .is_some_and(|(of, version)| *of == incarnation && !has_applied(applied_low, *version))
+        let (_, version) = self.withheld.get(&node).copied().unwrap_or_default();
+        self.is_withheld(node, incarnation) && !has_applied(applied_low, version)
+    }
+
+    /// Whether a process that counts as silent does so for this reason.
+    pub(crate) fn is_withheld(&self, node: NodeId, incarnation: u32) -> bool {
+        self.withheld
+            .get(&node)
+            .is_some_and(|(of, _)| *of == incarnation)
     }
 }
 
@@ -96,53 +103,38 @@ fn has_applied(low: u32, version: u64) -> bool {
     (version as u32).wrapping_sub(low) as i32 <= 0
 }
 
-/// The shards that wait for a node and have changed since its last report.
-fn late_shards(control: &Control, report: &NodeReport) -> Vec<ShardKey> {
-    let node = report.node;
-    let is_late = |key: &ShardKey| {
-        let taken = report.instances.iter().find(|i| i.key == *key);
-        let taken = taken.map_or(0, |i| i.view);
-        shard(control, *key).is_some_and(|s| needs(s, node) && s.view > taken)
-    };
-    control
-        .shards_on(node)
-        .into_iter()
-        .filter(is_late)
-        .collect()
+/// A shard that waits for a node.
+struct Late<'a> {
+    shard: &'a ShardPlan,
+    stateful: bool,
 }
 
-/// Those of the nodes without which at least one of their shards goes on.
-fn dispensable(control: &Control, mut late: Late, now: Timestamp) -> BTreeMap<NodeId, u32> {
-    loop {
-        let process = |node| Some((node, control.members.get(&node)?.incarnation));
-        let nodes = late.iter().filter_map(|(node, _)| process(*node));
-        let nodes: BTreeMap<NodeId, u32> = nodes.collect();
-        let mut without = control.clone();
-        let lose = Command::Lose {
-            nodes: nodes.clone(),
-            at: now,
-        };
-        if nodes.is_empty() || without.apply(&lose).is_err() {
-            return BTreeMap::new();
-        }
-        late.retain(|(node, shards)| shards.iter().any(|key| goes_on(&without, *key, *node)));
-        if late.len() == nodes.len() {
-            return nodes;
-        }
+impl Late<'_> {
+    /// Whether the shard can go on with nodes that are fit: one with a complete copy, or any if it has no state.
+    fn goes_on(&self, is_fit: impl Fn(&NodeId) -> bool) -> bool {
+        let Late { shard, stateful } = self;
+        let mut copies = std::iter::once(&shard.primary).chain(&shard.backups);
+        !stateful || copies.any(is_fit)
     }
 }
 
-fn shard(control: &Control, key: ShardKey) -> Option<&ShardPlan> {
-    control.apps.get(&key.app)?.shard(key)
-}
-
-/// Whether a shard waits for a node. It waits for one that is leaving only until the primary has the plan.
-fn needs(shard: &ShardPlan, node: NodeId) -> bool {
-    let stays = shard.backups.contains(&node) && !shard.leaving.contains(&node);
-    shard.primary == node || stays
-}
-
-/// Whether a shard serves in this state, in which a node is silent.
-fn goes_on(without: &Control, key: ShardKey, node: NodeId) -> bool {
-    shard(without, key).is_some_and(|s| !needs(s, node) && without.is_up(s.primary))
+/// The shards that wait for a node and have changed since its last report. A shard waits for one that is leaving
+/// only until the primary has the plan.
+fn late_shards<'a>(
+    control: &'a Control,
+    node: NodeId,
+    report: Option<&NodeReport>,
+) -> impl Iterator<Item = Late<'a>> {
+    let instances = report.map_or(&[][..], |report| &report.instances);
+    let taken: BTreeMap<ShardKey, u32> = instances.iter().map(|i| (i.key, i.view)).collect();
+    let keys = control.shards_on(node).into_iter();
+    keys.filter_map(move |key| {
+        let app = control.apps.get(&key.app)?;
+        let shard = app.shard(key)?;
+        let stays = shard.backups.contains(&node) && !shard.leaving.contains(&node);
+        let is_needed = shard.primary == node || stays;
+        let is_late = shard.view > taken.get(&key).copied().unwrap_or(0);
+        let stateful = app.plan.app.service(key.service).stateful;
+        (is_needed && is_late).then_some(Late { shard, stateful })
+    })
 }

@@ -251,6 +251,24 @@ impl Core {
                 .hint("shards are named app/service/shard, see e3 get instances")
         })?;
         let at = self.clock.now();
+        let app = &self.control.apps[&key.app];
+        let waits_for = app
+            .shard(key)
+            .map(|shard| self.control.waits_for(app, shard));
+        let beats = |node: &NodeId| {
+            let incarnation = self.control.members.get(node)?.incarnation;
+            let is_silent = self.hearing.membership.is_silent(at, *node, incarnation);
+            Some(self.receipts.is_withheld(*node, incarnation) && !is_silent)
+        };
+        let nodes = waits_for.unwrap_or_default().into_iter();
+        if let Some(node) = nodes.into_iter().find(|n| beats(n) == Some(true)) {
+            let (name, shard) = (self.node_name(node), &q.shard);
+            let error = format!(
+                "node {name} runs and has the state of {shard}, but does not receive plans: nothing is given up"
+            );
+            let hint = "let its connections to the controller through, or stop the node first";
+            return Err(Refusal::new(StatusCode::CONFLICT, error).hint(hint));
+        }
         Ok(Command::Forget { key, at })
     }
 

@@ -147,3 +147,16 @@ fn the_last_copy_counts_as_heard_although_its_node_does_not_receive_the_plan() {
         assert!(cluster.is_heir_up());
     }
 }
+
+#[test]
+fn no_node_is_lost_where_none_receives_the_plan() {
+    let cluster = FailedOver::new(3);
+    // As if the fail-over had reached nobody: the controller's connections may be cut.
+    let before = cluster.applied_by_heir.load(Ordering::Relaxed);
+    cluster.applied.store(before, Ordering::Relaxed);
+    let until = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until {
+        assert!(cluster.is_heir_up());
+        sleep(Duration::from_millis(50));
+    }
+}

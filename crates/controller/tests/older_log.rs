@@ -2,7 +2,7 @@
 
 use crate::common::{APP, Controller, NODES, beat as heartbeats, free_port, heartbeat_key, tagged};
 use e3_model::api::*;
-use e3_model::plan::{CopyOnDisk, NodeHello, NodeWelcome, OnDisk};
+use e3_model::plan::{CopyOnDisk, NodeHello, NodePlan, NodeWelcome, OnDisk};
 use e3_model::{AppId, Formats, ServiceId, ShardId, ShardKey};
 use e3_wire::heartbeat::Heartbeat;
 use std::net::UdpSocket;
@@ -131,6 +131,90 @@ fn a_process_is_not_expelled_whose_plan_shows_that_the_log_lacks_its_join() {
     let (status, body) = ask(&cluster.controller, &cluster.later, cluster.applied);
     assert_eq!(status, 503, "{body}");
     cluster.decides_nothing();
+}
+
+/// Its log lacks a decision, and has others in its place when a node comes back that knows of it.
+#[test]
+fn what_an_earlier_process_sent_shows_that_the_log_lacked_it() {
+    let tmp = tempfile::tempdir().unwrap();
+    let address = free_port();
+    let controller = Controller::start(tmp.path(), address);
+    let nodes: Vec<_> = NODES.iter().map(|n| controller.join(n, 1)).collect();
+    assert_eq!(controller.deploy(APP).0, 200);
+    let log = tmp.path().join("log/log");
+    let older = std::fs::read(&log).unwrap();
+    let beats = heartbeats(address, nodes.clone());
+    let cordon = |controller: &Controller, node: usize| {
+        let request = NodeRequest {
+            node: NODES[node].into(),
+        };
+        let (status, body) = controller.post("/v1/cordon", &request);
+        assert_eq!(status, 200, "{body}");
+    };
+    cordon(&controller, 5);
+    let (status, source, body) = controller.plan_after(&nodes[0], 0, None);
+    assert_eq!(status, 200, "{body}");
+    let applied: NodePlan = serde_json::from_str(&body).unwrap();
+    drop((controller, beats));
+
+    std::fs::write(&log, &older).unwrap();
+    let controller = Controller::start(tmp.path(), address);
+    let others: Vec<_> = nodes[1..].to_vec();
+    let _beats = heartbeats(address, others.clone());
+    others.iter().for_each(|node| drop(controller.plan(node)));
+    cordon(&controller, 3);
+    cordon(&controller, 4);
+    assert!(controller.plan(&others[0]).version >= applied.version);
+    controller.plan_after(&nodes[0], applied.version, source.as_deref());
+    let (status, body) = controller.deploy(&APP.replace("two-services", "another"));
+    let told = format!("has applied plan {} of an earlier process", applied.version);
+    assert!(status == 507 && body.contains(&told), "{status}: {body}");
+}
+
+/// The same of a copy on a disk: its view was given again before the node came back.
+#[test]
+fn a_copy_on_a_disk_shows_that_the_log_lacked_its_view() {
+    let tmp = tempfile::tempdir().unwrap();
+    let address = free_port();
+    let controller = Controller::start(tmp.path(), address);
+    let nodes: Vec<_> = NODES.iter().map(|n| controller.join(n, 1)).collect();
+    assert_eq!(controller.deploy(APP).0, 200);
+    let plan = controller.plan(&nodes[0]);
+    let app = &plan.apps[0];
+    let (shard, first) = (app.key(&app.shards[0]), app.shards[0].primary);
+    drop(controller);
+
+    let controller = Controller::start(tmp.path(), address);
+    let others: Vec<_> = nodes.iter().filter(|n| n.node != first).copied().collect();
+    let _beats = heartbeats(address, others.clone());
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let plans: Vec<NodePlan> = others.iter().map(|node| controller.plan(node)).collect();
+        let view = plans[0].apps[0].shards[0].view;
+        if view >= 2 {
+            break;
+        }
+        assert!(Instant::now() < until, "its primary is not replaced");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let copies = vec![CopyOnDisk {
+        key: shard,
+        era: 1,
+        view: 2,
+    }];
+    let cluster = nodes[0].cluster;
+    let hello = NodeHello {
+        name: NODES[first.index()].into(),
+        process: 2,
+        on_disk: Some(OnDisk { cluster, copies }),
+        formats: Formats::PROGRAM,
+        ..NodeHello::default()
+    };
+    let (status, body) = controller.post("/v1/nodes/hello", &hello);
+    assert!(
+        status == 507 && body.contains("of view 2 on its disk"),
+        "{status}: {body}"
+    );
 }
 
 /// A node with this plan asks for a newer one.

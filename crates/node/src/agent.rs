@@ -1,18 +1,17 @@
-//! The agent: acts for the controller on this node. It joins, asks for plans and delivers reports, in
-//! threads of its own, so that a slow or absent controller never holds up requests.
+//! The agent: acts for the controller on this node. It joins and asks for plans, in threads of its own,
+//! so that a slow or absent controller never holds up requests.
 
 use crate::complaints::Complaints;
 use crate::config::NodeError;
-use crate::essential;
 use crate::limits::{
-    ANSWER_LEN_MAX, API_TIMEOUT, BLOB_LEN_MAX, HELLO_LATE_MAX, HELLO_PROMPT, IDLE_MAX, OUTBOX_WAIT,
+    ANSWER_LEN_MAX, API_TIMEOUT, BLOB_LEN_MAX, HELLO_LATE_MAX, HELLO_PROMPT, IDLE_MAX,
     PLAN_APPS_MAX, RETRY_INTERVAL,
 };
 use crate::resolver::AddressResolver;
 use crate::supplies::Supplies;
 use e3_clock::Clock;
-use e3_model::api::{ErrorView, PendingAsked, ReportResponse};
-use e3_model::plan::{NodeHello, NodePlan, NodeReport, NodeWelcome};
+use e3_model::api::ErrorView;
+use e3_model::plan::{NodeHello, NodePlan, NodeWelcome};
 use e3_model::plan_change::{PLAN_SOURCE_HEADER, PLAN_VERSION_HEADER, PlanChange};
 use e3_model::{AppId, Timestamp, Token};
 use e3_wire::{HEARTBEAT_KEY_HEADER, HeartbeatKey};
@@ -20,7 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 use ureq::http::StatusCode;
@@ -88,6 +87,13 @@ pub(crate) struct Sent {
     source: Option<u64>,
 }
 
+impl Sent {
+    /// Its version, and who sent it.
+    pub(crate) fn version(&self) -> (u64, Option<u64>) {
+        (self.plan.version, self.source)
+    }
+}
+
 impl Api {
     pub(crate) fn new(base: &str, token: Token) -> Api {
         let config = ureq::Agent::config_builder()
@@ -114,7 +120,7 @@ impl Api {
             .call()
     }
 
-    fn post<T: DeserializeOwned>(
+    pub(crate) fn post<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
@@ -132,16 +138,20 @@ impl Api {
     pub(crate) fn plan(
         &self,
         welcome: &NodeWelcome,
-        old: Option<&Sent>,
+        (old, newest): (Option<&Sent>, (u64, Option<u64>)),
         wants: &BTreeSet<AppId>,
         wait: Duration,
         key: &LatestKey,
     ) -> Result<Answer<Sent>, ureq::Error> {
         let (id, incarnation) = (welcome.node.0, welcome.incarnation);
-        let after = old.map_or(0, |old| old.plan.version);
+        // Also if a whole plan is wanted: a controller that has lost this version must hear of it.
+        let (after, sent_by) = newest;
         let wait_ms = wait.as_millis();
-        let source = old.and_then(|old| old.source);
-        let source = source.map_or_else(String::new, |source| format!("&source={source}"));
+        let field = match old {
+            Some(_) => "source",
+            None => "applied_source",
+        };
+        let source = sent_by.map_or_else(String::new, |source| format!("&{field}={source}"));
         let has: Vec<AppId> = old.iter().flat_map(|old| old.plan.routed()).collect();
         let interest = if has.len().max(wants.len()) <= PLAN_APPS_MAX {
             format!("&has={}&wants={}", ids(&has), ids(wants))
@@ -332,90 +342,24 @@ pub(crate) fn join(
     Ok(None)
 }
 
-/// The latest report that has not been delivered; older ones are of no use.
-#[derive(Default)]
-pub(crate) struct Outbox {
-    slot: Mutex<Option<NodeReport>>,
-    filled: Condvar,
-    /// What the controller wants the next report to say of pending timers.
-    asked: Mutex<Option<PendingAsked>>,
-}
-
-impl Outbox {
-    pub(crate) fn put(&self, report: NodeReport) {
-        *self
-            .slot
-            .lock()
-            .expect("never poisoned: no code panics under it") = Some(report);
-        self.filled.notify_one();
-    }
-
-    fn asked(&self) -> MutexGuard<'_, Option<PendingAsked>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether the controller waits for a report.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked().is_some()
-    }
-
-    /// What the report that is made now is to say of pending timers.
-    pub(crate) fn take_asked(&self) -> Option<PendingAsked> {
-        self.asked().take()
-    }
-}
-
-/// Starts the thread that delivers reports.
-pub(crate) fn deliver_reports(
-    api: Api,
-    outbox: Arc<Outbox>,
-    stop: Arc<AtomicBool>,
-) -> Result<(), NodeError> {
-    let deliver = move || {
-        let mut complaints = Complaints::default();
-        while !stop.load(Ordering::Relaxed) {
-            let guard = outbox
-                .slot
-                .lock()
-                .expect("never poisoned: no code panics under it");
-            let (mut guard, _) = outbox
-                .filled
-                .wait_timeout_while(guard, OUTBOX_WAIT, |r| r.is_none())
-                .expect("never poisoned: no code panics under it");
-            let Some(report) = guard.take() else { continue };
-            drop(guard);
-            // What could not be delivered is part of the next report too.
-            let path = format!("/v1/nodes/{}/report", report.node.0);
-            match api.post(&path, &report) {
-                Ok(Answer::Ok(ReportResponse { pending, .. })) => *outbox.asked() = pending,
-                Ok(Answer::Refused(status, text)) => {
-                    if complaints.is_new(&format!("{status}: {text}")) {
-                        tracing::warn!(status, error = text, "controller refused a report");
-                    }
-                }
-                Err(e) if !is_no_connection(&e) => {
-                    if complaints.is_new(&e.to_string()) {
-                        tracing::warn!(error = %e, "a report has no whole answer");
-                    }
-                }
-                Ok(Answer::Empty) | Err(_) => {}
-            }
-        }
-    };
-    essential::spawn("e3-reports", deliver).map(drop)
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use e3_model::{Nanos, NodeKind};
     use std::io::{Read, Write};
     use std::net::TcpListener;
+    use std::sync::mpsc::{Receiver, channel};
 
     /// A controller that answers each request with the next of these.
     pub(crate) fn controller(answers: Vec<String>) -> Api {
+        heard_controller(answers).0
+    }
+
+    /// The same, with the headers of the requests.
+    pub(crate) fn heard_controller(answers: Vec<String>) -> (Api, Receiver<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
+        let (heard, requests) = channel();
         thread::spawn(move || {
             for answer in answers {
                 let (mut stream, _) = listener.accept().unwrap();
@@ -424,10 +368,11 @@ pub(crate) mod tests {
                     stream.read_exact(&mut byte).unwrap();
                     head.push(byte[0]);
                 }
+                let _ = heard.send(String::from_utf8(head).unwrap());
                 stream.write_all(answer.as_bytes()).unwrap();
             }
         });
-        Api::new(&url, Token::new([7; 32]))
+        (Api::new(&url, Token::new([7; 32])), requests)
     }
 
     pub(crate) fn answer(status: &str, body: &str) -> String {

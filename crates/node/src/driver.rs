@@ -3,7 +3,7 @@
 mod parts;
 mod starts;
 
-use crate::agent::{AgentEvent, Joined, Outbox};
+use crate::agent::{AgentEvent, Joined};
 use crate::discard::Discarder;
 use crate::emulation::{MemoryUse, memory_use};
 use crate::executor::Executor;
@@ -15,6 +15,7 @@ use crate::journal::{JournalWriter, Trouble};
 use crate::limits::{EVENT_INTERVAL, JOURNAL_LEN_MIN, RECEIVE_MAX, REPORT_INTERVAL, REQUESTS_MAX};
 use crate::meters::Metered;
 use crate::network::Network;
+use crate::outbox::Outbox;
 use crate::parts::Parts;
 use crate::processor_time;
 use crate::supplies::Supplies;

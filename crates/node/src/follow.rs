@@ -68,6 +68,8 @@ impl Wants {
 #[derive(Default)]
 struct Latest {
     sent: Option<Sent>,
+    /// The newest version that came, and who sent it.
+    newest: (u64, Option<u64>),
     /// How often it was replaced. An answer to a question that was asked before then is of no use.
     number: u64,
     /// Of both threads.
@@ -153,22 +155,27 @@ impl Follower {
 
     /// Asks once. An answer whose question the other thread's answer has overtaken is dropped.
     fn ask(&self, latest: &Mutex<Latest>, wait: Duration) -> Next {
-        let (old, number) = {
+        let (old, newest, number) = {
             let latest = lock(latest);
-            (latest.sent.clone(), latest.number)
+            (latest.sent.clone(), latest.newest, latest.number)
         };
         let wants = self.wants.get();
         let (welcome, key) = (&self.welcome, &self.key);
-        let answer = self.api.plan(welcome, old.as_ref(), &wants, wait, key);
+        let answer = self
+            .api
+            .plan(welcome, (old.as_ref(), newest), &wants, wait, key);
         let mut latest = lock(latest);
         let is_overtaken = latest.number != number;
         let next = match answer {
-            Ok(Answer::Refused(404 | 409, _)) => {
+            Ok(Answer::Refused(409, _)) => {
                 let _ = self.agent_events.send(AgentEvent::Expelled);
                 Next::End
             }
             _ if is_overtaken => Next::Ask,
+            // The controller's log is older. The code and the secrets of the newer plan stay here.
+            Ok(Answer::Ok(sent)) if sent.version().0 < latest.newest.0 => Next::Wait,
             Ok(Answer::Ok(mut sent)) => {
+                latest.newest = sent.version();
                 Arc::make_mut(&mut sent.plan).revision = number + 1;
                 let plan = sent.plan.clone();
                 (latest.sent, latest.number) = (Some(sent), number + 1);
@@ -214,7 +221,56 @@ fn lock(latest: &Mutex<Latest>) -> MutexGuard<'_, Latest> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::tests::{answer, heard_controller};
+    use e3_model::plan_change::PLAN_SOURCE_HEADER;
+    use e3_model::{Nanos, NodeKind, Timestamp};
+    use std::sync::mpsc::channel;
     use std::time::Instant;
+
+    /// A controller that has lost this version must hear of it, although the node asks for a whole plan.
+    #[test]
+    fn a_node_says_which_version_it_has_also_after_a_refusal() {
+        let plan = NodePlan {
+            version: 7,
+            ..NodePlan::default()
+        };
+        let plan = serde_json::to_string(&plan).unwrap();
+        let sent = answer(&format!("200 OK\r\n{PLAN_SOURCE_HEADER}: 5"), &plan);
+        let older = answer("200 OK", &plan.replace("\"version\":7", "\"version\":6"));
+        let refusal = answer("503 Service Unavailable", "{}");
+        let (api, requests) =
+            heard_controller(vec![sent, refusal, older, answer("409 Conflict", "")]);
+        let welcome = serde_json::json!({
+            "cluster": 1, "node": 1, "incarnation": 1, "now": Timestamp(1),
+            "kind": NodeKind::Host, "emulated": false, "link_latency": Nanos::ZERO,
+        });
+        let ((agent_events, events), (supplier, plans)) = (channel(), channel());
+        let follower = Follower {
+            api,
+            welcome: serde_json::from_value(welcome).unwrap(),
+            agent_events,
+            supplier,
+            bell: Doorbell::new().unwrap(),
+            stop: Arc::default(),
+            wants: Arc::default(),
+            key: LatestKey::default(),
+        };
+        follower.follow(&Mutex::default());
+        let asked: Vec<String> = requests.iter().take(4).collect();
+        let has = |request: &str, fields: &[&str]| fields.iter().all(|f| request.contains(f));
+        assert!(has(&asked[0], &["after=0&"]), "{asked:?}");
+        assert!(has(&asked[1], &["after=7&", "&source=5"]), "{asked:?}");
+        assert!(
+            has(&asked[2], &["after=7&", "&applied_source=5"]),
+            "{asked:?}"
+        );
+        assert!(
+            has(&asked[3], &["after=7&", "&applied_source=5"]),
+            "{asked:?}"
+        );
+        assert_eq!(plans.try_iter().count(), 1, "not the older one");
+        assert_eq!(events.try_iter().count(), 2, "the plan and the end");
+    }
 
     #[test]
     fn a_change_before_the_wait_ends_it() {

@@ -21,6 +21,7 @@ mod journal;
 mod limits;
 mod meters;
 mod network;
+mod outbox;
 mod owner;
 mod parts;
 mod process;

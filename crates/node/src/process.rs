@@ -1,7 +1,7 @@
 //! A process of a node, from joining the cluster to its end as a member. One that was expelled joins
 //! again.
 
-use crate::agent::{self, Api, Joined, LatestKey, Outbox};
+use crate::agent::{self, Api, Joined, LatestKey};
 use crate::config::{NodeConfig, NodeError};
 use crate::driver::{Driver, End};
 use crate::executor::Executor;
@@ -11,6 +11,7 @@ use crate::journal::{self, Found, JournalWriter};
 use crate::limits::{EMULATION_TIMER_SLACK_NS, INSTANCE_MEMORY_LEN_MAX, INSTANCES_MAX};
 use crate::meters::Metered;
 use crate::network::Network;
+use crate::outbox::{Outbox, deliver_reports};
 use crate::owner;
 use crate::parts::Parts;
 use crate::supplies::{Supplier, Supplies};
@@ -160,7 +161,7 @@ impl Process {
         let bell = || with.bell.clone();
         let parts = Parts::start(with.api.clone(), welcome.node, bell(), left.clone())?;
         let outbox = Arc::new(Outbox::default());
-        agent::deliver_reports(with.api.clone(), outbox.clone(), left.clone())?;
+        deliver_reports(with.api.clone(), outbox.clone(), left.clone())?;
         if welcome.slowed || welcome.emulated {
             // The usual slack of 50 us would dwarf the delays that are emulated.
             let _ =
