@@ -154,14 +154,16 @@ impl Core {
     }
 }
 
-/// Ids with commas between them.
+/// Ids with commas between them. Those that no application can have are left out.
 fn app_ids(field: &str, list: &str) -> Result<BTreeSet<AppId>, Refusal> {
     let ids = list.split(',').filter(|id| !id.is_empty());
     let parse = |id: &str| {
         let error =
             format!("{field} has {id:?}, must be ids of applications with commas between them");
         let refused = |_| Refusal::new(StatusCode::BAD_REQUEST, error);
-        id.parse().map(AppId).map_err(refused)
+        id.parse::<u32>().map_err(refused)
     };
-    ids.map(parse).collect()
+    let ids: Vec<u32> = ids.map(parse).collect::<Result<_, _>>()?;
+    let ids = ids.into_iter().filter_map(|id| u16::try_from(id).ok());
+    Ok(ids.map(AppId).collect())
 }

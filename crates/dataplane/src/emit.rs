@@ -281,3 +281,12 @@ pub(crate) fn ack_delay(turn: &Turn<'_>, entry: &Entry) -> Nanos {
         ACK_DELAY
     }
 }
+
+/// Answers a message with something that no entry has.
+pub(crate) fn answer(turn: &mut Turn<'_>, message: &Message, reply: Reply) {
+    turn.effects.push(Effect::Reply {
+        asked: Asked::by_message(message),
+        request: message.id.request,
+        reply,
+    });
+}

@@ -310,7 +310,7 @@ impl Ingress {
     }
 
     /// A request gives back its place.
-    fn release(&mut self, key: (AppId, RequestId)) {
+    pub(crate) fn release(&mut self, key: (AppId, RequestId)) {
         if let Some(session) = self.sessions.get_mut(&key)
             && std::mem::replace(&mut session.has_place, false)
             && let Some(n) = self.in_flight.get_mut(&key.0)

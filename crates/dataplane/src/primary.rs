@@ -10,6 +10,7 @@ mod pending;
 mod publications;
 mod release;
 mod timers;
+mod uncommitted;
 
 use crate::asked::Asked;
 use crate::check::check_message;
@@ -35,9 +36,9 @@ use e3_model::{DropReason, Nanos, Timestamp};
 use e3_wire::entry::{Entry, Outcome};
 use e3_wire::message::Message;
 use std::collections::VecDeque;
-use std::rc::Rc;
 
 pub(crate) use calls::{Called, Run as CallRun};
+pub(crate) use uncommitted::Pending;
 
 /// What only a primary needs. Nothing here survives it.
 #[derive(Debug)]
@@ -89,18 +90,6 @@ struct InFlight {
     waiting: Waiting,
 }
 
-/// An entry that has not been released: not all backups have it, or an emulated core is not done.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    entry: Rc<Entry>,
-    /// Copies of its message: durable with it.
-    deliveries: Vec<Delivery>,
-    /// An emulated core is done with it then; its outputs and reply leave no earlier.
-    release_at: Timestamp,
-    /// Who else asks for its answer.
-    retries: Vec<Asked>,
-}
-
 impl Primary {
     /// A primary that goes on with what the log has. What its predecessor may not have sent waits,
     /// like anything new, until the backups of this view have it. No two primaries of a process
@@ -111,6 +100,7 @@ impl Primary {
             deliveries: Vec::new(),
             release_at: now,
             retries: Vec::new(),
+            refused: Vec::new(),
         };
         Primary {
             commit: log.released,
@@ -463,6 +453,7 @@ impl Primary {
             deliveries: delivery.into_iter().collect(),
             release_at: self.done_at,
             retries: Vec::new(),
+            refused: Vec::new(),
         });
         self.plan_declared(turn);
         self.arm(turn);

@@ -201,3 +201,54 @@ fn a_replay_whose_outputs_a_split_drops_stays_a_dead_letter() {
     assert_eq!(c.outcomes(9), [Outcome::Unknown]);
     assert_eq!(c.report(1, key).dead_letters, 1);
 }
+
+/// A dead letter whose replay only its primary has, and a second replay that finds none.
+fn replayed_twice(c: &mut Cluster) -> Replay {
+    let key = shard(0, 0);
+    failed(c, 1, 1);
+    c.handler = Box::new(|_, invocation, state| count_and_forward(0, invocation, state));
+    c.cut.insert((0, 1));
+    let first = c.replay_first(0, key, 900);
+    let second = Replay {
+        id: RequestId {
+            client: 2,
+            seq: 901,
+        },
+        ..first
+    };
+    c.send_replay(0, second.clone());
+    assert_eq!((c.outcomes(900), c.outcomes(901)), (vec![], vec![]));
+    second
+}
+
+#[test]
+fn a_replay_is_refused_only_when_it_is_durable_that_the_letter_is_gone() {
+    let mut c = Cluster::new(ONE, 2, |_| vec![0, 1]);
+    replayed_twice(&mut c);
+    c.cut.clear();
+    c.pass(1_000);
+    assert_eq!(c.outcomes(900), [Outcome::Done]);
+    assert_eq!(c.outcomes(901), [Outcome::Rejected]);
+}
+
+#[test]
+fn a_replay_has_one_answer_when_the_primary_that_lacks_the_letter_is_replaced() {
+    let mut c = Cluster::new(ONE, 2, |_| vec![0, 1]);
+    let key = shard(0, 0);
+    let second = replayed_twice(&mut c);
+    c.promote(key, 1);
+    c.kill(0);
+    c.cut.clear();
+    c.publish();
+    c.pass(1_000);
+    c.send_replay(
+        1,
+        Replay {
+            attempt: 1,
+            ..second
+        },
+    );
+    c.pass(1_000);
+    assert_eq!(c.outcomes(901), [Outcome::Done]);
+    assert_eq!(c.count(1, key, 2, 901), 1);
+}

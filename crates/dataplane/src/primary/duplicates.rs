@@ -4,8 +4,9 @@ use super::{InFlight, Primary};
 use crate::asked::Asked;
 use crate::dedup::{Lookup, is_replay, may_come_again, revives};
 use crate::deliberate::{self, Fault};
-use crate::emit::{emit_retry, handler_now};
+use crate::emit::{answer, emit_retry, handler_now};
 use crate::limits::{ACK_DELAY, DEADLINE_AHEAD_MAX, REPEAT_NOTED_AFTER};
+use crate::links::Delivery;
 use crate::log::Log;
 use crate::refusal::{refusal_of_replay, refuse};
 use crate::shard::{Effect, Turn, Waiting};
@@ -88,8 +89,8 @@ impl Primary {
                     && log.dedup.has_other(message.slot, id.request)
                 {
                     let reason = "the idempotency key was used for another request";
-                    answer(turn, message, refuse(Outcome::Conflict, reason));
-                    turn.complete(waiting.delivery, ACK_DELAY);
+                    let refused = refuse(Outcome::Conflict, reason);
+                    self.refuse(turn, waiting.message, waiting.delivery, refused);
                     return None;
                 }
                 // It is not remembered any more, but its dead letter is kept. No replay may follow.
@@ -114,11 +115,38 @@ impl Primary {
         if let Some(letter) = waiting.replays
             && let Some(refused) = refusal_of_replay(turn.shard.log.dead_letters.get(&letter))
         {
-            answer(turn, &waiting.message, refused);
-            turn.complete(waiting.delivery, ACK_DELAY);
+            self.refuse(turn, waiting.message, waiting.delivery, refused);
             return None;
         }
         Some(waiting)
+    }
+
+    /// A client wants a dead letter to be replayed that cannot be. The client hears nothing from a process that
+    /// may not be the primary any more, and asks again.
+    pub(crate) fn refuse_replay(&mut self, turn: &mut Turn<'_>, message: Message, refused: Reply) {
+        let mut known = self.pending.iter().flat_map(|p| &p.refused);
+        let is_known = known.any(|(refused, _)| refused.id == message.id);
+        if !is_known && self.may_serve(turn.cx, turn.shard) {
+            self.refuse(turn, message, None, refused);
+        }
+    }
+
+    /// Refuses a message because of what the log has, once that is durable: another primary may not have it, and
+    /// handle a copy of the message.
+    fn refuse(
+        &mut self,
+        turn: &mut Turn<'_>,
+        message: Message,
+        delivery: Option<Delivery>,
+        refused: Reply,
+    ) {
+        if let Some(last) = self.pending.back_mut() {
+            last.deliveries.extend(delivery);
+            last.refused.push((message, refused));
+        } else {
+            answer(turn, &message, refused);
+            turn.complete(delivery, ACK_DELAY);
+        }
     }
 
     /// A message that was handled before. A retry by the client gets again what the first attempt
@@ -195,12 +223,4 @@ fn repeated(turn: &mut Turn<'_>, message: &Message, entry: &Entry) -> Entry {
         confirmed: Vec::new(),
         ..entry.clone()
     }
-}
-
-fn answer(turn: &mut Turn<'_>, message: &Message, reply: Reply) {
-    turn.effects.push(Effect::Reply {
-        asked: Asked::by_message(message),
-        request: message.id.request,
-        reply,
-    });
 }

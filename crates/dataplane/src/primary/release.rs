@@ -3,7 +3,7 @@
 use super::Primary;
 use crate::asked::Asked;
 use crate::dedup::is_replay;
-use crate::emit::{ack_delay, emit, emit_retry};
+use crate::emit::{ack_delay, answer, emit, emit_retry};
 use crate::shard::{Context, Effect, Shard, Turn};
 
 impl Primary {
@@ -50,6 +50,9 @@ impl Primary {
             emit(turn, entry, asked, Some(entry.op), &[]);
             for asked in pending.retries {
                 emit_retry(turn, entry, asked);
+            }
+            for (message, refused) in pending.refused {
+                answer(turn, &message, refused);
             }
         }
         self.trim(turn);

@@ -290,10 +290,10 @@ impl Worker {
         }
         let is_stateful = app.is_some_and(|app| app.service(shard).stateful);
         let left = time_to_be_handled(now, served, &replay).filter(|_| !is_stateful);
-        let message = match left {
-            Some(left) => Err(refuse(Outcome::Rejected, &too_early(left))),
-            None => replay_message(now, served, &replay, &self.world.config),
-        };
+        let (message, cannot) = replay_message(now, served, &replay, &self.world.config);
+        let refused = left.map_or(cannot, |left| {
+            Some(refuse(Outcome::Rejected, &too_early(left)))
+        });
         let admitted_max = app.map_or(0, |app| app.plan.app.spec.admitted_max);
         let from = Asker::Client(from);
         let attempt = Attempt {
@@ -311,13 +311,11 @@ impl Worker {
             // The client retries.
             Admission::Wait | Admission::Overloaded => return,
         }
-        let message = match message {
-            Ok(message) => message,
-            Err(refused) => {
-                let taken = self.on_reply(shard.app, replay.id, replay.attempt, false, refused);
-                return self.count(taken);
-            }
-        };
+        if let Some(refused) = refused {
+            // It may never be answered: another primary may take over before.
+            self.ingress.release(key);
+            return self.primary(id, |p, turn| p.refuse_replay(turn, message, refused));
+        }
         if is_stateful {
             self.on_request_durable(key);
         } else {
@@ -342,13 +340,13 @@ fn too_early(left: Nanos) -> String {
     )
 }
 
-/// The message of a dead letter under a new identity, or why there is none.
+/// The message of a dead letter under a new identity, and why it is not replayed, if it is not.
 fn replay_message(
     now: Timestamp,
     shard: &Shard,
     replay: &Replay,
     ingress: &Config,
-) -> Result<Message, Reply> {
+) -> (Message, Option<Reply>) {
     let id = MessageId {
         request: replay.id,
         ..replay.letter
@@ -357,15 +355,13 @@ fn replay_message(
     let topic = letters.get(&replay.letter).and_then(|l| l.topic.clone());
     let letter = letters.get(&replay.letter);
     let is_new = matches!(shard.log.dedup.look_up(replay.slot, &id), Lookup::New);
-    if let Some(refused) = refusal_of_replay(letter).filter(|_| is_new) {
-        return Err(refused);
-    }
+    let refused = refusal_of_replay(letter).filter(|_| is_new);
     let (slot, key, payload) = match letter {
         Some(l) => (Slot::of(&l.key), l.key.clone(), l.payload.clone()),
         // Done already, under another primary: what it was is not needed to repeat the answer.
         None => (replay.slot, Vec::new(), Vec::new()),
     };
-    Ok(Message {
+    let message = Message {
         id,
         attempt: replay.attempt,
         slot,
@@ -382,5 +378,6 @@ fn replay_message(
         topic,
         key,
         payload,
-    })
+    };
+    (message, refused)
 }
