@@ -30,6 +30,8 @@ pub(crate) struct PlanQuery {
     source: Option<u64>,
     /// The same of a node that asks for a whole plan.
     applied_source: Option<u64>,
+    /// Number of the cluster that the process belongs to. Nodes of older releases do not say.
+    cluster: Option<u64>,
     /// Ids of the applications that the node's plan has, with commas. Nodes of older releases do not
     /// say, and are sent all applications.
     has: Option<String>,
@@ -63,9 +65,10 @@ pub(crate) async fn plan(
         let keys = core.secret_key.heartbeat_keys();
         (number, source, keys.of(NodeId(node), q.incarnation))
     };
+    let wants_whole = q.source.is_none() && q.applied_source.is_some();
     let asked = PlanRequest {
         node: NodeId(node),
-        after: q.after,
+        after: if wants_whole { 0 } else { q.after },
         is_known: q.source == Some(source),
         interest,
     };
@@ -120,6 +123,14 @@ async fn next(
 impl Core {
     /// Notes what a request shows, and refuses it if no present process of the node makes it.
     fn note_plan_request(&mut self, node: NodeId, q: &PlanQuery) -> Result<(), Refusal> {
+        if q.cluster
+            .is_some_and(|cluster| cluster != self.control.cluster)
+        {
+            let (name, incarnation) = (self.node_name(node), q.incarnation);
+            let error =
+                format!("incarnation {incarnation} of node {name} is a member of another cluster");
+            return Err(Refusal::new(StatusCode::CONFLICT, error));
+        }
         // First: if the log lacks the join of this process, the process must not be expelled.
         if let Some(version) = self.control.missing_version(q.after as u32) {
             self.on_missing(node, version);

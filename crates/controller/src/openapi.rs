@@ -211,11 +211,12 @@ fn app_ids(name: &str, what: &str) -> Value {
     })
 }
 
-fn plan_parameters() -> [Value; 7] {
+fn plan_parameters() -> [Value; 8] {
     let after = "version of the plan that it has";
     let wait = "longest wait for a newer plan in milliseconds";
     let wait_max = PLAN_WAIT_MAX.as_millis() as u64;
     let source = "the header e3-plan-source of the answer with the plan that it has";
+    let cluster = "number of the cluster that it has joined";
     let applied_source = "the same of a node that wants a whole plan";
     let has = "ids of the applications that its plan has; without it the plan has all";
     let wants = "ids of those that it is asked for";
@@ -225,6 +226,7 @@ fn plan_parameters() -> [Value; 7] {
         number("wait_ms", false, wait, wait_max),
         number("source", false, source, u64::MAX),
         number("applied_source", false, applied_source, u64::MAX),
+        number("cluster", false, cluster, u64::MAX),
         app_ids("has", has),
         app_ids("wants", wants),
     ]

@@ -272,3 +272,27 @@ fn nothing_is_decided_from_a_log_that_is_older_than_the_copies_on_a_disk() {
         assert_eq!(std::fs::read(&log).unwrap(), older, "nothing was decided");
     }
 }
+
+/// The directory of the controller was moved away, and the processes of the cluster before still run.
+#[test]
+fn a_process_of_another_cluster_shows_nothing_of_the_log() {
+    let tmp = tempfile::tempdir().unwrap();
+    let controller = Controller::start(tmp.path(), free_port());
+    let nodes: Vec<_> = NODES.iter().map(|n| controller.join(n, 1)).collect();
+    let of_cluster = |cluster: u64| {
+        let (id, incarnation) = (nodes[0].node.0, nodes[0].incarnation);
+        controller.get(&format!(
+            "/v1/nodes/{id}/plan?cluster={cluster}&incarnation={incarnation}&after=5000"
+        ))
+    };
+    let (status, body) = of_cluster(nodes[0].cluster + 1);
+    assert!(
+        status == 409 && body.contains("of another cluster"),
+        "{body}"
+    );
+    let (status, body) = controller.deploy(APP);
+    assert_eq!(status, 200, "{body}");
+    of_cluster(nodes[0].cluster);
+    let (status, body) = controller.deploy(&APP.replace("two-services", "another"));
+    assert!(status == 507 && body.contains("restore the log"), "{body}");
+}

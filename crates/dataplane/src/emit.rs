@@ -9,7 +9,7 @@ use crate::shard::{Context, Effect, Shard, Turn, Waiting};
 use e3_invocation::Effects;
 use e3_model::service_timer::shown_name;
 use e3_model::timer::{TimerChange, When};
-use e3_model::{DropReason, MessageId, Nanos, NodeId, ShardKey, Slot, Timestamp, Via};
+use e3_model::{DropReason, MessageId, Nanos, NodeId, RequestId, ShardKey, Slot, Timestamp, Via};
 use e3_wire::dead_letter::DeadLetter;
 use e3_wire::entry::{Entry, Outcome, Output, Reply};
 use e3_wire::frame::{Ends, Link};
@@ -283,10 +283,10 @@ pub(crate) fn ack_delay(turn: &Turn<'_>, entry: &Entry) -> Nanos {
 }
 
 /// Answers a message with something that no entry has.
-pub(crate) fn answer(turn: &mut Turn<'_>, message: &Message, reply: Reply) {
+pub(crate) fn answer(turn: &mut Turn<'_>, asked: Asked, request: RequestId, reply: Reply) {
     turn.effects.push(Effect::Reply {
-        asked: Asked::by_message(message),
-        request: message.id.request,
+        asked,
+        request,
         reply,
     });
 }

@@ -38,7 +38,7 @@ use e3_wire::message::Message;
 use std::collections::VecDeque;
 
 pub(crate) use calls::{Called, Run as CallRun};
-pub(crate) use uncommitted::Pending;
+pub(crate) use uncommitted::{Pending, Refused};
 
 /// What only a primary needs. Nothing here survives it.
 #[derive(Debug)]

@@ -144,6 +144,7 @@ impl Api {
         key: &LatestKey,
     ) -> Result<Answer<Sent>, ureq::Error> {
         let (id, incarnation) = (welcome.node.0, welcome.incarnation);
+        let cluster = welcome.cluster;
         // Also if a whole plan is wanted: a controller that has lost this version must hear of it.
         let (after, sent_by) = newest;
         let wait_ms = wait.as_millis();
@@ -160,7 +161,7 @@ impl Api {
             String::new()
         };
         let response = self.fetch(&format!(
-            "/v1/nodes/{id}/plan?after={after}&incarnation={incarnation}&wait_ms={wait_ms}{interest}{source}"
+            "/v1/nodes/{id}/plan?cluster={cluster}&after={after}&incarnation={incarnation}&wait_ms={wait_ms}{interest}{source}"
         ))?;
         let header = |name| response.headers().get(name)?.to_str().ok();
         let number = |name| header(name)?.parse().ok();

@@ -1,11 +1,11 @@
 //! Messages that come again: copies and retries of what was handled, and replays of dead letters.
 
-use super::{InFlight, Primary};
+use super::{InFlight, Primary, Refused};
 use crate::asked::Asked;
 use crate::dedup::{Lookup, is_replay, may_come_again, revives};
 use crate::deliberate::{self, Fault};
 use crate::emit::{answer, emit_retry, handler_now};
-use crate::limits::{ACK_DELAY, DEADLINE_AHEAD_MAX, REPEAT_NOTED_AFTER};
+use crate::limits::{ACK_DELAY, DEADLINE_AHEAD_MAX, QUEUE_MAX, REPEAT_NOTED_AFTER};
 use crate::links::Delivery;
 use crate::log::Log;
 use crate::refusal::{refusal_of_replay, refuse};
@@ -14,6 +14,7 @@ use e3_model::{MessageId, Via};
 use e3_wire::entry::{Entry, Outcome, Reply};
 use e3_wire::message::Message;
 use e3_wire::timer::TimerName;
+use std::collections::BTreeSet;
 
 /// Whether two requests have the same idempotency key: what becomes of one decides about the other.
 fn share_key(a: &Message, b: &Message) -> bool {
@@ -26,7 +27,8 @@ impl Primary {
     pub(crate) fn on_replay(&mut self, turn: &Turn<'_>, letter: MessageId, message: Message) {
         let in_flight = self.in_flight.iter().map(|f| &f.waiting);
         let mut known = self.queue.iter().chain(in_flight);
-        if known.any(|w| w.message.id == message.id) {
+        let is_refused = self.reply_of_refused(&message.id).is_some();
+        if is_refused || known.any(|w| w.message.id == message.id) {
             return;
         }
         let content = turn.shard.log.dead_letters.get(&letter);
@@ -84,13 +86,17 @@ impl Primary {
         match log.dedup.look_up(message.slot, &id) {
             _ if deliberate::is(Fault::NoDuplicateCheck) => {}
             Lookup::New => {
+                if let Some(reply) = self.reply_of_refused(&id) {
+                    self.refuse(turn, &waiting.message, waiting.delivery, reply);
+                    return None;
+                }
                 if message.is_keyed()
                     && id.via == Via::Ingress
                     && log.dedup.has_other(message.slot, id.request)
                 {
                     let reason = "the idempotency key was used for another request";
                     let refused = refuse(Outcome::Conflict, reason);
-                    self.refuse(turn, waiting.message, waiting.delivery, refused);
+                    self.refuse(turn, &waiting.message, waiting.delivery, refused);
                     return None;
                 }
                 // It is not remembered any more, but its dead letter is kept. No replay may follow.
@@ -115,7 +121,7 @@ impl Primary {
         if let Some(letter) = waiting.replays
             && let Some(refused) = refusal_of_replay(turn.shard.log.dead_letters.get(&letter))
         {
-            self.refuse(turn, waiting.message, waiting.delivery, refused);
+            self.refuse(turn, &waiting.message, waiting.delivery, refused);
             return None;
         }
         Some(waiting)
@@ -123,11 +129,12 @@ impl Primary {
 
     /// A client wants a dead letter to be replayed that cannot be. The client hears nothing from a process that
     /// may not be the primary any more, and asks again.
-    pub(crate) fn refuse_replay(&mut self, turn: &mut Turn<'_>, message: Message, refused: Reply) {
-        let mut known = self.pending.iter().flat_map(|p| &p.refused);
-        let is_known = known.any(|(refused, _)| refused.id == message.id);
-        if !is_known && self.may_serve(turn.cx, turn.shard) {
-            self.refuse(turn, message, None, refused);
+    pub(crate) fn refuse_replay(&mut self, turn: &mut Turn<'_>, message: &Message, reply: Reply) {
+        let is_waiting = self.reply_of_refused(&message.id).is_some();
+        let has_room = self.refused().count() < QUEUE_MAX;
+        let is_primary = !self.hands_over && self.may_serve(turn.cx, turn.shard);
+        if !is_waiting && has_room && is_primary {
+            self.refuse(turn, message, None, reply);
         }
     }
 
@@ -136,22 +143,49 @@ impl Primary {
     fn refuse(
         &mut self,
         turn: &mut Turn<'_>,
-        message: Message,
+        message: &Message,
         delivery: Option<Delivery>,
-        refused: Reply,
+        reply: Reply,
     ) {
+        let (id, asked) = (message.id, Asked::by_message(message));
         if let Some(last) = self.pending.back_mut() {
             last.deliveries.extend(delivery);
-            last.refused.push((message, refused));
+            last.refused.push(Refused { id, asked, reply });
         } else {
-            answer(turn, &message, refused);
+            answer(turn, asked, id.request, reply);
             turn.complete(delivery, ACK_DELAY);
         }
+    }
+
+    /// Messages that became dead letters by entries that are not committed.
+    pub(crate) fn uncommitted_letters(&self) -> BTreeSet<MessageId> {
+        let entries = self.pending.iter().map(|pending| &pending.entry);
+        let dead = entries.filter(|entry| entry.dead.is_some());
+        dead.map(|entry| entry.id).collect()
+    }
+
+    /// The messages whose refusals have not left.
+    fn refused(&self) -> impl Iterator<Item = &Refused> {
+        self.pending.iter().flat_map(|pending| &pending.refused)
+    }
+
+    /// How a message is refused, if its refusal has not left: no copy of it may be handled.
+    fn reply_of_refused(&self, id: &MessageId) -> Option<Reply> {
+        let refused = self.refused().find(|refused| refused.id == *id);
+        refused.map(|refused| refused.reply.clone())
     }
 
     /// A message that was handled before. A retry by the client gets again what the first attempt
     /// got, as soon as that is durable.
     fn on_duplicate(&mut self, turn: &mut Turn<'_>, duplicate: Waiting, entry: &Entry) {
+        let id = duplicate.message.id;
+        // Its outcome became unknown by a replay of its dead letter that is not committed.
+        let mut pending = self.pending.iter().map(|pending| &pending.entry);
+        if let Some(reply) = &entry.reply
+            && pending.any(|p| p.replays == Some(id) && p.id != id)
+        {
+            return self.refuse(turn, &duplicate.message, duplicate.delivery, reply.clone());
+        }
         let asked = Asked::by_message(&duplicate.message);
         let first = self.commit + 1;
         let place = entry.op.checked_sub(first);

@@ -51,8 +51,8 @@ impl Primary {
             for asked in pending.retries {
                 emit_retry(turn, entry, asked);
             }
-            for (message, refused) in pending.refused {
-                answer(turn, &message, refused);
+            for refused in pending.refused {
+                answer(turn, refused.asked, refused.id.request, refused.reply);
             }
         }
         self.trim(turn);

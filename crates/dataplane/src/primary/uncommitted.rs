@@ -2,9 +2,8 @@
 
 use crate::asked::Asked;
 use crate::links::Delivery;
-use e3_model::Timestamp;
+use e3_model::{MessageId, Timestamp};
 use e3_wire::entry::{Entry, Reply};
-use e3_wire::message::Message;
 use std::rc::Rc;
 
 /// An entry that has not been released: not all backups have it, or an emulated core is not done.
@@ -18,5 +17,13 @@ pub(crate) struct Pending {
     /// Who else asks for its answer.
     pub(super) retries: Vec<Asked>,
     /// Messages that are refused because of what the log has up to it.
-    pub(super) refused: Vec<(Message, Reply)>,
+    pub(super) refused: Vec<Refused>,
+}
+
+/// A message that is refused, and how.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(super) id: MessageId,
+    pub(super) asked: Asked,
+    pub(super) reply: Reply,
 }

@@ -264,12 +264,17 @@ impl Worker {
     }
 
     fn on_read_dead_letters(&mut self, to: Address, shard: ShardKey, skip: u32) {
-        let Some((_, _, served)) = self.serving(shard) else {
+        let Some((_, primary, served)) = self.serving(shard) else {
             return;
         };
-        let letters = &served.log.dead_letters;
-        let rest = letters.iter().skip(skip as usize);
-        let letters = DeadLetters::of(shard, skip, letters.len() as u32, rest);
+        // A successor may lack those that are not committed.
+        let uncommitted = primary.uncommitted_letters();
+        let committed = || {
+            let letters = served.log.dead_letters.iter();
+            letters.filter(|(id, _)| !uncommitted.contains(id))
+        };
+        let (total, rest) = (committed().count() as u32, committed().skip(skip as usize));
+        let letters = DeadLetters::of(shard, skip, total, rest);
         let bytes =
             ClientFrame::DeadLetters(letters).to_datagram(self.world.config.client_format());
         self.outputs.push_back(Output::Send { to, bytes });
@@ -290,10 +295,7 @@ impl Worker {
         }
         let is_stateful = app.is_some_and(|app| app.service(shard).stateful);
         let left = time_to_be_handled(now, served, &replay).filter(|_| !is_stateful);
-        let (message, cannot) = replay_message(now, served, &replay, &self.world.config);
-        let refused = left.map_or(cannot, |left| {
-            Some(refuse(Outcome::Rejected, &too_early(left)))
-        });
+        let (message, refused) = replay_message(now, served, &replay, &self.world.config);
         let admitted_max = app.map_or(0, |app| app.plan.app.spec.admitted_max);
         let from = Asker::Client(from);
         let attempt = Attempt {
@@ -311,10 +313,15 @@ impl Worker {
             // The client retries.
             Admission::Wait | Admission::Overloaded => return,
         }
+        if let Some(left) = left {
+            let refused = refuse(Outcome::Rejected, &too_early(left));
+            let taken = self.on_reply(shard.app, replay.id, replay.attempt, false, refused);
+            return self.count(taken);
+        }
         if let Some(refused) = refused {
             // It may never be answered: another primary may take over before.
             self.ingress.release(key);
-            return self.primary(id, |p, turn| p.refuse_replay(turn, message, refused));
+            return self.primary(id, |p, turn| p.refuse_replay(turn, &message, refused));
         }
         if is_stateful {
             self.on_request_durable(key);
