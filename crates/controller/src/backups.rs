@@ -389,7 +389,7 @@ impl Core {
             .collect();
         let is_idle = |n: &u64| !needed.contains(n) && !self.uploads.contains_key(n);
         // A log that lacks decisions may lack the one that needs them.
-        let knows_all = self.has_heard_nodes() && self.knows_all();
+        let knows_all = self.knows_all();
         let idle: Vec<u64> = self.restores.numbers().filter(is_idle).collect();
         idle.into_iter()
             .filter(|_| knows_all)

@@ -367,7 +367,8 @@ impl Core {
 
     /// Whether what the state does not name can be removed: no node is known, or may still show, to need it.
     pub(crate) fn knows_all(&self) -> bool {
-        self.at_start.have_all_asked(&self.control) && !self.is_broken()
+        let have_asked = self.at_start.have_all_asked(&self.control);
+        have_asked && self.has_heard_nodes() && !self.is_broken()
     }
 
     /// Whether every member was heard since this process started, or had enough time.

@@ -5,7 +5,7 @@
 
 use crate::limits::RECEIPT_TIMEOUT;
 use e3_control::{Control, Hearing};
-use e3_model::plan::{NodeReport, ShardPlan};
+use e3_model::plan::NodeReport;
 use e3_model::timing::TURN_GAP_MAX;
 use e3_model::{NodeId, ShardKey, Timestamp};
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ impl Receipts {
         let is_fit = |node: &NodeId| control.is_up(*node) && !overdue.contains_key(node);
         let waits = |node: &NodeId| {
             let report = reports.get(node).map(|(_, report)| report);
-            late_shards(control, *node, report).any(|late| late.goes_on(is_fit))
+            is_in_the_way(control, *node, report, is_fit)
         };
         let nodes = overdue.iter().filter(|(node, _)| waits(node));
         nodes
@@ -86,8 +86,9 @@ impl Receipts {
 
     /// Whether a heartbeat of a process that counts as silent, with this version, changes nothing.
     pub(crate) fn withholds(&self, node: NodeId, incarnation: u32, applied_low: u32) -> bool {
-        let (_, version) = self.withheld.get(&node).copied().unwrap_or_default();
-        self.is_withheld(node, incarnation) && !has_applied(applied_low, version)
+        let withheld = self.withheld.get(&node);
+        withheld
+            .is_some_and(|(of, version)| *of == incarnation && !has_applied(applied_low, *version))
     }
 
     /// Whether a process that counts as silent does so for this reason.
@@ -103,38 +104,27 @@ fn has_applied(low: u32, version: u64) -> bool {
     (version as u32).wrapping_sub(low) as i32 <= 0
 }
 
-/// A shard that waits for a node.
-struct Late<'a> {
-    shard: &'a ShardPlan,
-    stateful: bool,
-}
-
-impl Late<'_> {
-    /// Whether the shard can go on with nodes that are fit: one with a complete copy, or any if it has no state.
-    fn goes_on(&self, is_fit: impl Fn(&NodeId) -> bool) -> bool {
-        let Late { shard, stateful } = self;
-        let mut copies = std::iter::once(&shard.primary).chain(&shard.backups);
-        !stateful || copies.any(is_fit)
-    }
-}
-
-/// The shards that wait for a node and have changed since its last report. A shard waits for one that is leaving
-/// only until the primary has the plan.
-fn late_shards<'a>(
-    control: &'a Control,
+/// Whether a shard that has changed since the node's last report waits for the node, and could go on with nodes
+/// that are fit: with one that has a complete copy, or with any if it has no state. A shard waits for a node that
+/// is leaving only until the primary has the plan.
+fn is_in_the_way(
+    control: &Control,
     node: NodeId,
     report: Option<&NodeReport>,
-) -> impl Iterator<Item = Late<'a>> {
+    is_fit: impl Fn(&NodeId) -> bool,
+) -> bool {
     let instances = report.map_or(&[][..], |report| &report.instances);
     let taken: BTreeMap<ShardKey, u32> = instances.iter().map(|i| (i.key, i.view)).collect();
-    let keys = control.shards_on(node).into_iter();
-    keys.filter_map(move |key| {
+    let waits = |key: ShardKey| {
         let app = control.apps.get(&key.app)?;
         let shard = app.shard(key)?;
         let stays = shard.backups.contains(&node) && !shard.leaving.contains(&node);
         let is_needed = shard.primary == node || stays;
         let is_late = shard.view > taken.get(&key).copied().unwrap_or(0);
         let stateful = app.plan.app.service(key.service).stateful;
-        (is_needed && is_late).then_some(Late { shard, stateful })
-    })
+        let mut copies = std::iter::once(&shard.primary).chain(&shard.backups);
+        Some(is_needed && is_late && (!stateful || copies.any(&is_fit)))
+    };
+    let mut shards = control.shards_on(node).into_iter();
+    shards.any(|key| waits(key) == Some(true))
 }

@@ -252,16 +252,16 @@ impl Core {
         })?;
         let at = self.clock.now();
         let app = &self.control.apps[&key.app];
-        let waits_for = app
-            .shard(key)
-            .map(|shard| self.control.waits_for(app, shard));
-        let beats = |node: &NodeId| {
-            let incarnation = self.control.members.get(node)?.incarnation;
-            let is_silent = self.hearing.membership.is_silent(at, *node, incarnation);
-            Some(self.receipts.is_withheld(*node, incarnation) && !is_silent)
+        let shard = app.shard(key).into_iter();
+        let mut waits_for = shard.flat_map(|shard| self.control.waits_for(app, shard));
+        let runs = |node: &NodeId| {
+            self.control.members.get(node).is_some_and(|m| {
+                let (membership, incarnation) = (&self.hearing.membership, m.incarnation);
+                let is_silent = membership.is_silent(at, *node, incarnation);
+                self.receipts.is_withheld(*node, incarnation) && !is_silent
+            })
         };
-        let nodes = waits_for.unwrap_or_default().into_iter();
-        if let Some(node) = nodes.into_iter().find(|n| beats(n) == Some(true)) {
+        if let Some(node) = waits_for.find(runs) {
             let (name, shard) = (self.node_name(node), &q.shard);
             let error = format!(
                 "node {name} runs and has the state of {shard}, but does not receive plans: nothing is given up"

@@ -38,7 +38,8 @@ use e3_wire::message::Message;
 use std::collections::VecDeque;
 
 pub(crate) use calls::{Called, Run as CallRun};
-pub(crate) use uncommitted::{Pending, Refused};
+pub(crate) use uncommitted::Pending;
+use uncommitted::Refusals;
 
 /// What only a primary needs. Nothing here survives it.
 #[derive(Debug)]
@@ -47,6 +48,7 @@ pub(crate) struct Primary {
     pub(crate) commit: u64,
     /// Entries after `commit`, in order.
     pub(crate) pending: VecDeque<Pending>,
+    refusals: Refusals,
     /// Arrived, not begun.
     queue: VecDeque<Waiting>,
     /// The request of a timer that is due, after an attempt that failed.
@@ -100,11 +102,11 @@ impl Primary {
             deliveries: Vec::new(),
             release_at: now,
             retries: Vec::new(),
-            refused: Vec::new(),
         };
         Primary {
             commit: log.released,
             pending: log.outbox.iter().map(pending).collect(),
+            refusals: Refusals::default(),
             queue: VecDeque::new(),
             timer: None,
             outbounds: Outbounds::new(log.op),
@@ -453,7 +455,6 @@ impl Primary {
             deliveries: delivery.into_iter().collect(),
             release_at: self.done_at,
             retries: Vec::new(),
-            refused: Vec::new(),
         });
         self.plan_declared(turn);
         self.arm(turn);

@@ -1,6 +1,7 @@
 //! Messages that come again: copies and retries of what was handled, and replays of dead letters.
 
-use super::{InFlight, Primary, Refused};
+use super::uncommitted::Refused;
+use super::{InFlight, Primary};
 use crate::asked::Asked;
 use crate::dedup::{Lookup, is_replay, may_come_again, revives};
 use crate::deliberate::{self, Fault};
@@ -27,7 +28,7 @@ impl Primary {
     pub(crate) fn on_replay(&mut self, turn: &Turn<'_>, letter: MessageId, message: Message) {
         let in_flight = self.in_flight.iter().map(|f| &f.waiting);
         let mut known = self.queue.iter().chain(in_flight);
-        let is_refused = self.reply_of_refused(&message.id).is_some();
+        let is_refused = self.refusals.reply(&message.id).is_some();
         if is_refused || known.any(|w| w.message.id == message.id) {
             return;
         }
@@ -86,7 +87,7 @@ impl Primary {
         match log.dedup.look_up(message.slot, &id) {
             _ if deliberate::is(Fault::NoDuplicateCheck) => {}
             Lookup::New => {
-                if let Some(reply) = self.reply_of_refused(&id) {
+                if let Some(reply) = self.refusals.reply(&id).cloned() {
                     self.refuse(turn, &waiting.message, waiting.delivery, reply);
                     return None;
                 }
@@ -130,8 +131,8 @@ impl Primary {
     /// A client wants a dead letter to be replayed that cannot be. The client hears nothing from a process that
     /// may not be the primary any more, and asks again.
     pub(crate) fn refuse_replay(&mut self, turn: &mut Turn<'_>, message: &Message, reply: Reply) {
-        let is_waiting = self.reply_of_refused(&message.id).is_some();
-        let has_room = self.refused().count() < QUEUE_MAX;
+        let is_waiting = self.refusals.reply(&message.id).is_some();
+        let has_room = self.refusals.len() < QUEUE_MAX;
         let is_primary = !self.hands_over && self.may_serve(turn.cx, turn.shard);
         if !is_waiting && has_room && is_primary {
             self.refuse(turn, message, None, reply);
@@ -148,13 +149,18 @@ impl Primary {
         reply: Reply,
     ) {
         let (id, asked) = (message.id, Asked::by_message(message));
-        if let Some(last) = self.pending.back_mut() {
-            last.deliveries.extend(delivery);
-            last.refused.push(Refused { id, asked, reply });
-        } else {
+        if self.pending.is_empty() {
             answer(turn, asked, id.request, reply);
             turn.complete(delivery, ACK_DELAY);
+            return;
         }
+        self.refusals.push(Refused {
+            op: turn.shard.log.op,
+            id,
+            asked,
+            delivery,
+            reply,
+        });
     }
 
     /// Messages that became dead letters by entries that are not committed.
@@ -164,24 +170,14 @@ impl Primary {
         dead.map(|entry| entry.id).collect()
     }
 
-    /// The messages whose refusals have not left.
-    fn refused(&self) -> impl Iterator<Item = &Refused> {
-        self.pending.iter().flat_map(|pending| &pending.refused)
-    }
-
-    /// How a message is refused, if its refusal has not left: no copy of it may be handled.
-    fn reply_of_refused(&self, id: &MessageId) -> Option<Reply> {
-        let refused = self.refused().find(|refused| refused.id == *id);
-        refused.map(|refused| refused.reply.clone())
-    }
-
     /// A message that was handled before. A retry by the client gets again what the first attempt
     /// got, as soon as that is durable.
     fn on_duplicate(&mut self, turn: &mut Turn<'_>, duplicate: Waiting, entry: &Entry) {
         let id = duplicate.message.id;
         // Its outcome became unknown by a replay of its dead letter that is not committed.
         let mut pending = self.pending.iter().map(|pending| &pending.entry);
-        if let Some(reply) = &entry.reply
+        if let Some(reply) = entry.reply.as_ref()
+            && reply.outcome == Outcome::Unknown
             && pending.any(|p| p.replays == Some(id) && p.id != id)
         {
             return self.refuse(turn, &duplicate.message, duplicate.delivery, reply.clone());

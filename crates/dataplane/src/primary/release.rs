@@ -4,6 +4,7 @@ use super::Primary;
 use crate::asked::Asked;
 use crate::dedup::is_replay;
 use crate::emit::{ack_delay, answer, emit, emit_retry};
+use crate::limits::ACK_DELAY;
 use crate::shard::{Context, Effect, Shard, Turn};
 
 impl Primary {
@@ -51,9 +52,10 @@ impl Primary {
             for asked in pending.retries {
                 emit_retry(turn, entry, asked);
             }
-            for refused in pending.refused {
-                answer(turn, refused.asked, refused.id.request, refused.reply);
-            }
+        }
+        while let Some(refused) = self.refusals.take_committed(self.commit) {
+            answer(turn, refused.asked, refused.id.request, refused.reply);
+            turn.complete(refused.delivery, ACK_DELAY);
         }
         self.trim(turn);
         if self.export.is_some() && self.frozen {
