@@ -41,6 +41,9 @@ pub const FAILED_PERCENT_MAX: u64 = 50;
 pub const FAILED_BEFORE_PERCENT_MAX: u64 = 10;
 /// Time without progress after which a migration or a joining backup counts as stalled.
 pub const PROGRESS_TIMEOUT: Nanos = Nanos::from_secs(30);
+/// A node whose heartbeats arrive but which has not applied a version of the plan for so long counts as silent, if
+/// shards wait for it. It asks for a plan again 200 ms after a failure, and others have it just as soon.
+pub const RECEIPT_TIMEOUT: Nanos = Nanos::from_secs(2);
 /// Events that are kept.
 pub const EVENTS_MAX: usize = 1_024;
 /// Reports of an instance from which its moving average is begun.

@@ -197,20 +197,20 @@ impl Membership {
 
     /// Notes which version of the plan a member has applied.
     #[inline]
-    pub(crate) fn on_applied(&mut self, node: NodeId, version_low: u32) {
+    pub fn on_applied(&mut self, node: NodeId, version_low: u32) {
         let entry = self.entry(node);
         entry.applied_low = version_low;
         entry.has_applied = true;
     }
 
     /// Low half of the version of the plan that a member has applied.
-    pub(crate) fn applied_low(&self, node: NodeId) -> Option<u32> {
+    pub fn applied_low(&self, node: NodeId) -> Option<u32> {
         let entry = self.nodes.get(node.index());
         entry.filter(|e| e.has_applied).map(|e| e.applied_low)
     }
 
     /// Forgets that.
-    pub(crate) fn forget_applied(&mut self, node: NodeId) {
+    pub fn forget_applied(&mut self, node: NodeId) {
         self.entry(node).has_applied = false;
     }
 

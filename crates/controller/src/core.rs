@@ -9,14 +9,13 @@ use crate::limits::LOG_LEN_MAX;
 use crate::parts::Parts;
 use crate::pending::Questions;
 use crate::progress::Progress;
-use crate::receipt::Receipts;
 use crate::replay::{found, random_number, replay};
 use crate::seal::{SecretKey, provide_key};
 use crate::taking::Taking;
 use e3_clock::Clock;
 use e3_control::{
     Applied, Command, Control, Hearing, LaterCopy, Membership, Orchestrator, PlanAnswer,
-    PlanRequest, Plans, Probation,
+    PlanRequest, Plans, Probation, Receipts,
 };
 use e3_model::application::Durability;
 use e3_model::plan::NodeReport;

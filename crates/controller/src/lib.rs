@@ -35,7 +35,6 @@ mod pending;
 mod power;
 mod progress;
 mod rate;
-mod receipt;
 mod refusal;
 mod replay;
 mod restores;

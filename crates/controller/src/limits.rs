@@ -80,9 +80,6 @@ pub const LOG_LEN_MAX: u64 = 4 << 20;
 pub const CLOSE_GRACE: Duration = Duration::from_millis(200);
 /// Longest wait of a plan request.
 pub const PLAN_WAIT_MAX: Duration = Duration::from_secs(30);
-/// A node whose heartbeats arrive but which has not applied a version of the plan for so long counts as silent, if shards
-/// wait for it. It asks for a plan again 200 ms after a failure, and others have it within [`PLAN_QUIET`].
-pub const RECEIPT_TIMEOUT: Nanos = Nanos::from_secs(2);
 /// How long a node that a new version does not concern waits for its number, so that many versions are
 /// one answer. Shorter than a lease: a node that replaced another grants it leases by that number.
 pub const PLAN_QUIET: Duration = Duration::from_millis(200);

@@ -16,7 +16,7 @@ use e3_control::{Applied, Command, Member, Migration};
 use e3_http::Refusal;
 use e3_model::api::{ExitedRequest, ExitedResponse, NodeView, ReportResponse};
 use e3_model::plan::{NodeEvent, NodeHello, NodeReport, NodeWelcome, pid_of};
-use e3_model::{NodeId, Timestamp};
+use e3_model::{NodeId, ShardKey, Timestamp};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -270,8 +270,14 @@ impl Core {
         if self.is_broken() {
             return;
         }
-        let (hearing, reports) = (&self.hearing, &self.reports);
-        let nodes = self.receipts.overdue(now, &self.control, hearing, reports);
+        let taken = |node: NodeId, key: ShardKey| {
+            let report = self.reports.get(&node);
+            let instances = report.map_or(&[][..], |(_, report)| &report.instances);
+            let instance = instances.iter().find(|i| i.key == key);
+            instance.map_or(0, |i| i.view)
+        };
+        let membership = &self.hearing.membership;
+        let nodes = self.receipts.overdue(now, &self.control, membership, taken);
         self.lose(
             now,
             &nodes,

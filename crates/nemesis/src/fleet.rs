@@ -38,6 +38,9 @@ struct Tally {
     simulated_s: u64,
     requests_min: Option<u64>,
     simulated_s_min: Option<u64>,
+    faults_min: Option<u64>,
+    withheld: u64,
+    longest_wait_ms: (u64, u64),
     forfeited: u64,
     resharded: u64,
     restored_logs: u64,
@@ -203,6 +206,11 @@ impl Tally {
             self.simulated_s_min = least(self.simulated_s_min, summary.simulated.as_secs());
         }
         self.forfeited += summary.forfeited as u64;
+        self.faults_min = least(self.faults_min, summary.faults as u64);
+        self.withheld += summary.withheld;
+        self.longest_wait_ms = self
+            .longest_wait_ms
+            .max((summary.longest_wait.as_millis(), seed));
         self.resharded += summary.resharded;
         self.restored_logs += summary.restored_logs;
         self.orchestrated += summary.orchestrated;
@@ -243,19 +251,27 @@ fn report(
     }
     let each = |n: u64| n / ran.max(1);
     println!(
-        "{} pairs of faults met; each seed: {} requests (at least {}), {} handled, {} s (at least {}); slowest recovery {} ms (seed {})",
+        "{} pairs of faults met; each seed: {} requests (at least {}), {} handled, {} s (at least {}), at least {} faults; slowest recovery {} ms (seed {}), longest wait without a fault {} ms (seed {})",
         tally.pairs.len(),
         each(tally.requests),
         tally.requests_min.unwrap_or(0),
         each(tally.done),
         each(tally.simulated_s),
         tally.simulated_s_min.unwrap_or(0),
+        tally.faults_min.unwrap_or(0),
         tally.recovery_ms_max.0,
         tally.recovery_ms_max.1,
+        tally.longest_wait_ms.0,
+        tally.longest_wait_ms.1,
     );
     println!(
-        "{} shards lost their last copy to the script; {} services changed their number of shards; {} logs of the controller lacked decisions and were restored, and {} runs ended where hidden nodes knew of them; {} moves of the orchestrator",
-        tally.forfeited, tally.resharded, tally.restored_logs, tally.beyond, tally.orchestrated
+        "{} shards lost their last copy to the script; {} services changed their number of shards; {} logs of the controller lacked decisions and were restored, and {} runs ended where hidden nodes knew of them; {} nodes without plans were replaced; {} moves of the orchestrator",
+        tally.forfeited,
+        tally.resharded,
+        tally.restored_logs,
+        tally.beyond,
+        tally.withheld,
+        tally.orchestrated
     );
     println!(
         "{} publications in {} seeds; subscribers handled {} copies",

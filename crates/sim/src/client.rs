@@ -350,6 +350,17 @@ impl Client {
         self.requests.in_flight()
     }
 
+    /// The requests whose outcomes it waits for, with their times of sending.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = (u64, Timestamp)> {
+        self.in_flight.values().filter_map(|sent| {
+            let request = self.history.get(sent.number as usize - 1)?;
+            request
+                .done
+                .is_none()
+                .then_some((sent.number, request.sent))
+        })
+    }
+
     /// The next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<(Address, Vec<u8>)> {
         self.requests.poll_transmit()

@@ -29,6 +29,7 @@ mod taken;
 mod topics;
 mod upgrade;
 mod versions;
+mod waits;
 
 pub use shrink::shrink;
 
@@ -52,6 +53,7 @@ use replayed::Replays;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use taken::Backups;
+use waits::Waits;
 
 /// The interval between two turns of the controller and the agents.
 const STEP: Nanos = Nanos::from_millis(5);
@@ -107,6 +109,10 @@ pub struct Summary {
     pub pairs: BTreeSet<(&'static str, &'static str)>,
     /// Shards whose last copy the scenario destroyed.
     pub forfeited: usize,
+    /// Faults in its script, without what operators do.
+    pub faults: usize,
+    /// Processes that received no plans and were replaced.
+    pub withheld: u64,
     /// Services whose number of shards changed.
     pub resharded: u64,
     /// It ended early, since the controller had decided without decisions that only hidden processes knew.
@@ -132,6 +138,8 @@ pub struct Summary {
     pub upgrades: [u64; 3],
     /// The time from healing until every request had its outcome.
     pub recovered_after: Nanos,
+    /// The longest time that a request waited while no fault acted.
+    pub longest_wait: Nanos,
 }
 
 /// Why a scenario failed.
@@ -181,6 +189,7 @@ struct Run<'a> {
     tears: Vec<u32>,
     /// The nodes that are refused for their damaged journals, and since when.
     damaged: BTreeMap<u32, Timestamp>,
+    waits: Waits,
     begin: Timestamp,
     healed_at: Timestamp,
     /// When every shard had its copies again.
@@ -237,6 +246,7 @@ impl<'a> Run<'a> {
             went_back: 0,
             tears: Vec::new(),
             damaged: BTreeMap::new(),
+            waits: Waits::default(),
             begin: BEGIN,
             healed_at: Timestamp::MAX,
             whole_at: Timestamp::MAX,
@@ -406,6 +416,7 @@ impl<'a> Run<'a> {
         self.step_upgrade();
         self.replace_older();
         self.cluster.run(STEP);
+        self.check_waits();
     }
 
     /// How long after healing, or after a restore, everything must have recovered: what is in the queues then
@@ -443,7 +454,7 @@ impl<'a> Run<'a> {
 
     fn wait(&mut self, span: Nanos) {
         let until = self.cluster.now + span;
-        while self.cluster.now < until {
+        while self.is_sound() && self.cluster.now < until {
             self.step();
         }
     }
@@ -467,6 +478,8 @@ impl<'a> Run<'a> {
             trace: self.cluster.trace,
             pairs,
             forfeited: self.cluster.ledger.forfeited.len(),
+            faults: script.iter().filter(|a| !a.fault.is_operation()).count(),
+            withheld: self.controller.withheld,
             resharded: (self.controller.control.apps.values())
                 .map(|app| app.plan.resharded.len() as u64)
                 .sum(),
@@ -489,6 +502,7 @@ impl<'a> Run<'a> {
                 u64::from(self.is_raised()),
             ],
             recovered_after,
+            longest_wait: self.waits.longest,
         }
     }
 }

@@ -232,6 +232,22 @@ impl Scenario {
         SLOWEST_WRITE * (bytes * 2 / JOIN_AHEAD_LEN as u64)
     }
 
+    /// How long disks take to write the entries of all requests one after another, and copies of the state.
+    pub(crate) fn writing_time(&self) -> Nanos {
+        let writes = |client: &ClientShape| {
+            let services = &self.apps[client.app].services;
+            let on_disk = |at: usize| u64::from(services[at].on_disk);
+            let places = self.apps[client.app].places().into_iter();
+            let of_place = |service: &ServiceShape| {
+                u64::from(service.on_disk) + service.calls.map_or(0, on_disk)
+            };
+            let writes = places.map(|place| of_place(&services[usize::from(place.service.0)]));
+            client.requests * writes.sum::<u64>()
+        };
+        let writes: u64 = self.clients.iter().map(writes).sum();
+        SLOWEST_WRITE * writes + self.copying_time()
+    }
+
     /// The time that handlers take for all requests, were they to run one after another: no shard has
     /// more to do.
     pub(crate) fn work(&self) -> Nanos {

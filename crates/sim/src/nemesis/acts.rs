@@ -293,6 +293,7 @@ impl Run<'_> {
                 vec![(Party::Node(*from), Party::Node(*to))]
             }
             Fault::Unheard(node) => vec![(Party::Node(*node), Party::Controller)],
+            Fault::Deaf(node) => vec![(Party::Controller, Party::Node(*node))],
             Fault::Split(side) => {
                 let is_inside = |p: &Party| matches!(p, Party::Node(n) if side.contains(n));
                 let inside = nodes().filter(|p| is_inside(p));
@@ -316,6 +317,10 @@ impl Run<'_> {
         let stands = *count > 0;
         self.agents.pause(node, stands);
         self.cluster.pause(node, stands);
+    }
+
+    pub(super) fn is_paused(&self, node: u32) -> bool {
+        self.pauses.get(&node).is_some_and(|count| *count > 0)
     }
 
     /// Moves a replica; returns the nodes that take part.

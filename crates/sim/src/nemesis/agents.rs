@@ -11,7 +11,7 @@ use e3_control::Interest;
 use e3_model::plan::{NodeHello, NodePlan, NodeWelcome};
 use e3_model::plan_change::PlanChange;
 use e3_model::timing::HEARTBEAT_INTERVAL;
-use e3_model::{AppId, Formats, Nanos, NodeId, Timestamp};
+use e3_model::{AppId, Formats, Nanos, NodeId, ShardKey, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -124,6 +124,7 @@ impl Agent {
             unreachable: unreachable.into_iter().flatten().collect(),
             figures: None,
             loads: Vec::new(),
+            views: BTreeMap::new(),
         };
         if report != self.report {
             self.report = report;
@@ -349,6 +350,7 @@ impl Agents {
             } else {
                 Vec::new()
             },
+            views: views(cluster, node),
             ..agent.report.clone()
         };
         let mail = Mail::Report(NodeId(node), incarnation, report);
@@ -425,6 +427,13 @@ impl Agents {
             }
         }
     }
+}
+
+/// The views of the shards of a node.
+fn views(cluster: &Cluster, node: u32) -> BTreeMap<ShardKey, u32> {
+    let report = cluster.worker(node).map(|worker| worker.report());
+    let instances = report.into_iter().flat_map(|report| report.instances);
+    instances.map(|i| (i.key, i.view)).collect()
 }
 
 impl Agent {

@@ -6,6 +6,7 @@ mod ends;
 mod lifecycle;
 mod lost;
 mod polls;
+mod receipts;
 
 use self::ends::Ends;
 use self::lost::Lost;
@@ -20,7 +21,7 @@ use crate::disk::SimDisk;
 use e3_control::limits::{PROGRESS_TIMEOUT, RESHARD_TIMEOUT};
 use e3_control::{
     Applied, Command, CommandError, Control, Genesis, InstanceLoad, Membership, NodeLoad,
-    Orchestrator, Plans,
+    Orchestrator, Plans, Receipts,
 };
 use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::timing::{HEARTBEAT_TIMEOUT, SILENCE_CHECK_INTERVAL};
@@ -58,6 +59,8 @@ pub(super) struct Report {
     pub(super) figures: Option<Figures>,
     /// The same of how busy instances are.
     pub(super) loads: Vec<InstanceLoad>,
+    /// The views of the shards that it has.
+    pub(super) views: BTreeMap<ShardKey, u32>,
 }
 
 /// The controller's process.
@@ -99,6 +102,12 @@ pub(super) struct ControllerProcess {
     ended: Ends,
     polls: BTreeMap<u32, Waiting>,
     plans: Plans,
+    receipts: Receipts,
+    /// By node: the views of its shards, by its last report.
+    taken: BTreeMap<NodeId, BTreeMap<ShardKey, u32>>,
+    watched_at: Timestamp,
+    /// Processes that counted as silent since they received no plans.
+    pub(super) withheld: u64,
     next_look: Timestamp,
     pub(super) versions: Versions,
     pub(super) orchestrator: Orchestrator,
@@ -144,6 +153,10 @@ impl ControllerProcess {
             ended: Ends::default(),
             polls: BTreeMap::new(),
             plans: Plans::default(),
+            receipts: Receipts::default(),
+            taken: BTreeMap::new(),
+            watched_at: now,
+            withheld: 0,
             next_look: now,
             versions: Versions::default(),
             orchestrator: Orchestrator::default(),
@@ -307,7 +320,7 @@ impl ControllerProcess {
                 if self.control.missing_version(applied as u32).is_some() {
                     self.older_since.get_or_insert(now);
                 }
-                self.on_heartbeat(now, node, incarnation, load);
+                self.on_heartbeat(now, node, incarnation, applied as u32, load);
             }
             Mail::Report(node, incarnation, report) => {
                 if self.is_member(node, incarnation) {
@@ -368,13 +381,21 @@ impl ControllerProcess {
         }
         if let Some(Applied::Joined(welcome)) = joined {
             let (id, incarnation) = (welcome.node, welcome.incarnation);
+            self.forget(id);
             self.membership.on_joined(now, id, incarnation);
             self.versions.on_join(id, incarnation);
             agents.answer(cluster, node, process, Answer::Welcome(welcome, asked));
         }
     }
 
-    fn on_heartbeat(&mut self, at: Timestamp, node: NodeId, incarnation: u32, load: NodeLoad) {
+    fn on_heartbeat(
+        &mut self,
+        at: Timestamp,
+        node: NodeId,
+        incarnation: u32,
+        applied_low: u32,
+        load: NodeLoad,
+    ) {
         let member = self.control.members.get(&node);
         let Some(member) = member.filter(|m| m.incarnation == incarnation) else {
             return self
@@ -383,8 +404,9 @@ impl ControllerProcess {
         };
         let was_lost = !member.up;
         self.membership.on_heartbeat(at, node, incarnation);
+        self.membership.on_applied(node, applied_low);
         self.orchestrator.on_heartbeat(at, node, incarnation, load);
-        if was_lost {
+        if was_lost && !self.receipts.withholds(node, incarnation, applied_low) {
             let hear = Command::Hear {
                 node,
                 incarnation,
@@ -404,6 +426,7 @@ impl ControllerProcess {
         };
         self.execute(now, &reach);
         self.on_loads(now, node, incarnation, report.loads);
+        self.taken.insert(node, report.views);
         for event in report.events {
             self.execute(now, &Command::Event(event));
         }
@@ -416,10 +439,15 @@ impl ControllerProcess {
     }
 
     fn look(&mut self, now: Timestamp) {
+        self.receipts.on_turn(now);
         let nodes = self.membership.lost(now, &self.control);
+        for node in nodes.keys() {
+            self.forget(*node);
+        }
         if !nodes.is_empty() {
             self.execute(now, &Command::Lose { nodes, at: now });
         }
+        self.watch_receipts(now);
         let mut frozen = BTreeMap::new();
         for app in self.control.apps.values() {
             for shard in app.plan.shards.iter().filter(|s| s.frozen) {

@@ -149,6 +149,12 @@ impl Run<'_> {
             .map(|node| (node, control.members[&node].incarnation))
             .collect();
         let now = self.cluster.now;
+        if copies
+            .iter()
+            .any(|(node, of)| self.controller.keeps(now, *node, *of))
+        {
+            return;
+        }
         let forget = Command::Forget { key, at: now };
         let of = app.plan.app.service(key.service).shards;
         let done = self.controller.execute(now, &forget);

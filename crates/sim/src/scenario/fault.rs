@@ -44,6 +44,8 @@ pub enum Fault {
     CutAndRestart(u32, u32),
     /// The controller receives nothing from a node, but the node receives from it.
     Unheard(u32),
+    /// A node receives nothing from the controller, which receives its heartbeats.
+    Deaf(u32),
     /// These nodes are cut off from the others.
     Split(Vec<u32>),
     /// A node's process is paused.
@@ -156,6 +158,7 @@ impl Fault {
             Fault::CutAndKill(..) => "cutAndKill",
             Fault::CutAndRestart(..) => "cutAndRestart",
             Fault::Unheard(_) => "unheard",
+            Fault::Deaf(_) => "deaf",
             Fault::Split(_) => "split",
             Fault::Pause(_) => "pause",
             Fault::PauseAll => "pauseAll",
@@ -202,6 +205,27 @@ impl Fault {
             Fault::Downgrade(_) => "downgrade",
             Fault::Starve(_) => "starve",
         }
+    }
+
+    /// Whether operators or the orchestrator do this to a sound cluster, which serves meanwhile.
+    pub fn is_operation(&self) -> bool {
+        matches!(
+            self,
+            Fault::Move(_)
+                | Fault::Reshard(_)
+                | Fault::Update(_)
+                | Fault::Drain(_)
+                | Fault::Cordon(_)
+                | Fault::Add(..)
+                | Fault::Remove(_)
+                | Fault::Scale(_)
+                | Fault::Rollback(_)
+                | Fault::Forget(_)
+                | Fault::Backup(_)
+                | Fault::Restore(_)
+                | Fault::Replay(_)
+                | Fault::Starve(_)
+        )
     }
 
     /// The application that it acts on, if it names one.

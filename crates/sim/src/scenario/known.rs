@@ -40,6 +40,7 @@ pub(crate) fn may_hide_losses(scenario: &Scenario, node: u32, now_ms: u64) -> bo
         | Fault::CutAndKill(..)
         | Fault::CutAndRestart(..)
         | Fault::Unheard(_)
+        | Fault::Deaf(_)
         | Fault::Split(_)
         | Fault::Pause(_)
         | Fault::PauseAll

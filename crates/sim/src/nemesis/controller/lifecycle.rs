@@ -5,7 +5,7 @@ use super::ends::Ended;
 use crate::cluster::Cluster;
 use crate::nemesis::agents::Agents;
 use crate::nemesis::probation::Versions;
-use e3_control::{Command, Control, Genesis, Membership, Orchestrator, Plans};
+use e3_control::{Command, Control, Genesis, Membership, Orchestrator, Plans, Receipts};
 use e3_model::timing::HEARTBEAT_TIMEOUT;
 use e3_model::{NodeId, Timestamp};
 use e3_random::Random;
@@ -50,6 +50,8 @@ impl ControllerProcess {
         self.membership = Membership::new(cluster.now, HEARTBEAT_TIMEOUT);
         self.frozen.clear();
         self.plans = Plans::default();
+        self.receipts = Receipts::default();
+        self.taken.clear();
         self.versions = Versions::default();
         self.orchestrator = Orchestrator::new(&self.control);
         self.busy_until = cluster.now;

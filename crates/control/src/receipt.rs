@@ -4,18 +4,15 @@
 //! Soft state. Design: docs/design/009.
 
 use crate::limits::RECEIPT_TIMEOUT;
-use e3_control::{Control, Hearing};
-use e3_model::plan::NodeReport;
+use crate::membership::Membership;
+use crate::state::Control;
 use e3_model::timing::TURN_GAP_MAX;
 use e3_model::{NodeId, ShardKey, Timestamp};
 use std::collections::BTreeMap;
 
-/// The latest report of each node, with its time of arrival.
-type Reports = BTreeMap<NodeId, (Timestamp, NodeReport)>;
-
 /// Which nodes have not received plans.
 #[derive(Debug, Default)]
-pub(crate) struct Receipts {
+pub struct Receipts {
     /// The last turn of the controller's loop.
     turn_at: Timestamp,
     /// By node: a version that it has not applied, and since when that is known.
@@ -26,7 +23,7 @@ pub(crate) struct Receipts {
 
 impl Receipts {
     /// A turn. The time of a pause of this process does not count: it is not known what nodes did meanwhile.
-    pub(crate) fn on_turn(&mut self, now: Timestamp) {
+    pub fn on_turn(&mut self, now: Timestamp) {
         let gap = now.since(self.turn_at);
         if gap > TURN_GAP_MAX {
             for (_, since) in self.behind.values_mut() {
@@ -37,22 +34,23 @@ impl Receipts {
     }
 
     /// The nodes that have missed a version for too long and without which shards can go on, with their
-    /// processes. None if no node has received it: it may be the controller that nobody reaches.
-    pub(crate) fn overdue(
+    /// processes. None if no node has received it: it may be the controller that nobody reaches. `taken` is the
+    /// view of a shard that a node's last report says, 0 if it says none.
+    pub fn overdue(
         &mut self,
         now: Timestamp,
         control: &Control,
-        hearing: &Hearing,
-        reports: &Reports,
+        membership: &Membership,
+        taken: impl Fn(NodeId, ShardKey) -> u32,
     ) -> BTreeMap<NodeId, u32> {
         let (mut overdue, mut newest) = (BTreeMap::new(), 0);
         let mut applied = Vec::new();
         let mut before = std::mem::take(&mut self.behind);
         for (node, member) in control.members.iter().filter(|(_, m)| m.up) {
-            let Some(last) = hearing.last(*node) else {
+            let Some(applied_low) = membership.applied_low(*node) else {
                 continue;
             };
-            let misses = |version| !has_applied(last.plan_version_low, version);
+            let misses = |version| !has_applied(applied_low, version);
             let known = before.remove(node).filter(|(version, _)| misses(*version));
             let (version, since) = known.unwrap_or((control.version, now));
             if misses(version) {
@@ -62,17 +60,14 @@ impl Receipts {
                 overdue.insert(*node, member.incarnation);
                 newest = newest.max(version);
             } else {
-                applied.push(last.plan_version_low);
+                applied.push(applied_low);
             }
         }
         if !applied.into_iter().any(|low| has_applied(low, newest)) {
             return BTreeMap::new();
         }
         let is_fit = |node: &NodeId| control.is_up(*node) && !overdue.contains_key(node);
-        let waits = |node: &NodeId| {
-            let report = reports.get(node).map(|(_, report)| report);
-            is_in_the_way(control, *node, report, is_fit)
-        };
+        let waits = |node: &NodeId| is_in_the_way(control, *node, |key| taken(*node, key), is_fit);
         let nodes = overdue.iter().filter(|(node, _)| waits(node));
         nodes
             .map(|(node, incarnation)| (*node, *incarnation))
@@ -80,19 +75,19 @@ impl Receipts {
     }
 
     /// A process counts as silent until it has applied this version.
-    pub(crate) fn withhold(&mut self, node: NodeId, incarnation: u32, version: u64) {
+    pub fn withhold(&mut self, node: NodeId, incarnation: u32, version: u64) {
         self.withheld.insert(node, (incarnation, version));
     }
 
     /// Whether a heartbeat of a process that counts as silent, with this version, changes nothing.
-    pub(crate) fn withholds(&self, node: NodeId, incarnation: u32, applied_low: u32) -> bool {
+    pub fn withholds(&self, node: NodeId, incarnation: u32, applied_low: u32) -> bool {
         let withheld = self.withheld.get(&node);
         withheld
             .is_some_and(|(of, version)| *of == incarnation && !has_applied(applied_low, *version))
     }
 
     /// Whether a process that counts as silent does so for this reason.
-    pub(crate) fn is_withheld(&self, node: NodeId, incarnation: u32) -> bool {
+    pub fn is_withheld(&self, node: NodeId, incarnation: u32) -> bool {
         self.withheld
             .get(&node)
             .is_some_and(|(of, _)| *of == incarnation)
@@ -110,17 +105,15 @@ fn has_applied(low: u32, version: u64) -> bool {
 fn is_in_the_way(
     control: &Control,
     node: NodeId,
-    report: Option<&NodeReport>,
+    taken: impl Fn(ShardKey) -> u32,
     is_fit: impl Fn(&NodeId) -> bool,
 ) -> bool {
-    let instances = report.map_or(&[][..], |report| &report.instances);
-    let taken: BTreeMap<ShardKey, u32> = instances.iter().map(|i| (i.key, i.view)).collect();
     let waits = |key: ShardKey| {
         let app = control.apps.get(&key.app)?;
         let shard = app.shard(key)?;
         let stays = shard.backups.contains(&node) && !shard.leaving.contains(&node);
         let is_needed = shard.primary == node || stays;
-        let is_late = shard.view > taken.get(&key).copied().unwrap_or(0);
+        let is_late = shard.view > taken(key);
         let stateful = app.plan.app.service(key.service).stateful;
         let mut copies = std::iter::once(&shard.primary).chain(&shard.backups);
         Some(is_needed && is_late && (!stateful || copies.any(&is_fit)))
