@@ -3,8 +3,9 @@
 mod effects;
 
 use super::asks::ADMITTED_FEW;
+use super::waits::WAIT_MAX;
 use super::{PROBE, PROBES, PROBES_LATE, Run, TICKS_FIRED_AFTER, TIMERS_FIRED_AFTER};
-use crate::scenario::ServiceShape;
+use crate::scenario::{Act, ServiceShape};
 use crate::ticks::{self, Ticks};
 use e3_collections::State;
 use e3_dataplane::limits::EXPIRY_LAG_MAX;
@@ -68,6 +69,39 @@ impl Run<'_> {
             }
         }
         None
+    }
+
+    /// Checks that no request waits for long while nothing disturbs the cluster. The answers of those that ask
+    /// others, or publish, may depend on places that other requests hold.
+    pub(super) fn check_waits(&mut self) {
+        let (now, is_disturbed) = (self.cluster.now, self.is_disturbed());
+        let longest = self.waits.look(now, is_disturbed, &self.cluster.clients);
+        let most = || WAIT_MAX + self.scenario.work() + self.scenario.writing_time();
+        if let Some(awaited) = longest
+            && !self.asks_or_publishes()
+            && awaited.waited > most()
+        {
+            let calm_ms = self.begin.until(self.waits.calm_since).as_millis();
+            self.violation(format!(
+                "client {}: request {} has waited {} ms since the last fault, which ended at {calm_ms} ms",
+                awaited.client,
+                awaited.number,
+                awaited.waited.as_millis()
+            ));
+        }
+    }
+
+    /// Whether a fault acts, or processes have not recovered from one.
+    fn is_disturbed(&self) -> bool {
+        let is_fault = |act: &Act| !act.fault.is_operation();
+        let mut members = self.controller.control.topology.nodes();
+        let is_away = |node: u32| !self.agents.is_member(node) || self.is_paused(node);
+        self.active.iter().any(is_fault)
+            || !self.kills.is_empty()
+            || !self.revivals.is_empty()
+            || !self.controller.can_decide(self.cluster.now)
+            || !self.controller.refused_damaged().is_empty()
+            || members.any(|node| is_away(node.id.0))
     }
 
     /// Waits until the controller decides, and checks that it does so in time.
