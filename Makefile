@@ -3,6 +3,7 @@
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 E3 := $(TARGET)/release/e3
 ARM := aarch64-unknown-linux-gnu
+TEST_FEATURES := e3-nemesis/deliberate-faults,e3-cli/formats,e3-cli/clock-offset
 
 .PHONY: help setup services e3 demo test bench nemesis fix aarch64 test-aarch64 clean
 
@@ -21,16 +22,20 @@ e3: services
 demo: e3
 	$(E3) demo
 
-# a test fails without the solver HiGHS unless it is told that the set-up could not install it
-# one build for all tests: it has the deliberate faults and other formats, which a test turns on; the product has neither
+# tests fail without the solver HiGHS, the checker of histories and nftables, unless they are told that the set-up
+# could not install them
+# one build for all tests: it has the deliberate faults, other formats and wrong clocks, which a test turns on; the
+# product has none of them
 # the tests that take longest mostly wait for a cluster: three of them run at a time on two cores
 test: services
 	@scripts/setup --checks
 	cargo xtask check
 	@test -n "$$E3_HIGHS" -o -x $(TARGET)/checks/bin/highs || echo "SKIPPED: the bound on placements needs HiGHS"
 	E3_WITHOUT_HIGHS=$$(test -x $(TARGET)/checks/bin/highs || echo 1) \
+	E3_WITHOUT_CHECKER=$$(test -x $(TARGET)/linearizability || echo 1) \
+	E3_WITHOUT_NFTABLES=$$(command -v nft >/dev/null || echo 1) \
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$(($$(nproc) * 3 / 2))} \
-	cargo test --workspace --features e3-nemesis/deliberate-faults,e3-cli/formats
+	cargo test --workspace --features $(TEST_FEATURES)
 
 # in one build, so that no crate is built with two sets of features; a missed aim stops no other group
 bench: services
@@ -59,7 +64,7 @@ aarch64:
 # on a cluster with a node of ARM, whose program QEMU runs
 test-aarch64: services aarch64
 	E3_AARCH64=$(abspath $(TARGET))/$(ARM)/release/e3 \
-	cargo test --workspace --features e3-nemesis/deliberate-faults,e3-cli/formats --test all -- aarch64
+	cargo test --workspace --features $(TEST_FEATURES) --test all -- aarch64
 
 clean:
 	cargo clean

@@ -1,8 +1,10 @@
 //! Silence on real processes: pauses of the controller and of nodes. Nobody who lives loses state.
 
 use crate::common::E3;
-use crate::common::running::{CHAIN, all_handled, handled, kill, signal, start_load};
-use rustix::process::Signal;
+use crate::common::running::{
+    CHAIN, all_handled, backup, handled, kill, pid, primary, run_file, signal, start_load,
+};
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -56,6 +58,10 @@ fn ops(e3: &E3) -> Vec<(String, u64)> {
 
 fn chain_is_up(e3: &E3, manifest: &str) {
     e3.up();
+    chain_is_deployed(e3, manifest);
+}
+
+fn chain_is_deployed(e3: &E3, manifest: &str) {
     let file = e3.file("chain.yaml", manifest);
     e3.good(&["deploy", &file, "--wait"]);
     all_handled(start_load(e3, "1s"));
@@ -88,6 +94,53 @@ fn a_controller_that_is_away_changes_nothing() {
     let nodes = e3.json(&["get", "nodes"]);
     let nodes = nodes.as_array().unwrap();
     assert!(nodes.iter().all(|n| n["incarnation"] == 1), "{nodes:?}");
+}
+
+/// The state is in memory only: an application that starts empty would show.
+#[test]
+fn a_controller_that_restarts_slowly_changes_nothing() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    e3.up_in_memory();
+    chain_is_deployed(&e3, CHAIN);
+    let (before, load) = (placement(&e3), start_load(&e3, "8s"));
+    let begin = handled(&e3, "chain");
+    e3.until("the load has begun", |e3| handled(e3, "chain") > begin + 50);
+    let supervisor = pid(&run_file(&e3, "cluster.json")["supervisor"]);
+    kill_process(supervisor, Signal::STOP).unwrap();
+    kill(&e3, "controller");
+    // The span is the fault; nothing is waited for.
+    std::thread::sleep(Duration::from_secs(3));
+    kill_process(supervisor, Signal::CONT).unwrap();
+    e3.until("the controller is back and all is ready", is_ready);
+    all_handled(load);
+    assert_eq!(placement(&e3), before);
+    assert_eq!(app(&e3)["stateLost"], 0);
+}
+
+/// Each of three servers must have a copy, so that no other node can take the place of one that restarts.
+#[test]
+fn a_backup_that_restarts_where_no_other_node_can_have_its_copy_is_brought_up_to_date() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    e3.up_in_memory();
+    chain_is_deployed(&e3, &CHAIN.replace("replicas: 2", "replicas: 3"));
+    let all_ready = |e3: &E3| is_ready(e3) && placement(e3).len() == 12;
+    let load = start_load(&e3, "12s");
+    let begin = handled(&e3, "chain");
+    e3.until("the load has begun", |e3| handled(e3, "chain") > begin + 50);
+    for shard in ["chain/front/0", "chain/back/0"] {
+        kill(&e3, &backup(&e3, shard));
+        e3.until("the backup is back", all_ready);
+        let had = handled(&e3, "chain");
+        e3.until("commits continue", |e3| handled(e3, "chain") > had + 50);
+        kill(&e3, &primary(&e3, shard));
+        e3.until("the primary is back", all_ready);
+    }
+    all_handled(load);
+    assert_eq!(app(&e3)["stateLost"], 0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! `E3_SEEDS` sets how many there are.
 
 use e3_nemesis::fleet::{self, Order};
+use std::io::Write as _;
 
 const SEEDS: u64 = 300;
 
@@ -25,6 +26,8 @@ fn fresh_seeds() {
         json: None,
         record: None,
     };
-    println!("E3_SEED_BASE={} E3_SEEDS={}", order.base, order.seeds);
+    // Also if the test passes, when what tests print is not shown.
+    let seeds = format!("E3_SEED_BASE={} E3_SEEDS={}\n", order.base, order.seeds);
+    std::io::stderr().write_all(seeds.as_bytes()).unwrap();
     assert_eq!(fleet::run(&order), Ok(0), "seeds that failed");
 }
