@@ -159,11 +159,15 @@ fn mutate(arguments: &Arguments) -> Result<usize, String> {
             "--seeds",
             &seeds,
         ];
-        let words = run.map(String::from).to_vec();
-        let surveyed = programs
+        let mut all = kept(&root)?;
+        all.push(run.map(String::from).to_vec());
+        let mut surveyed = Vec::new();
+        for (program, words) in programs
             .iter()
-            .map(|p| run::survey(p, words.clone(), &copy));
-        let surveyed = surveyed.collect::<Result<_, _>>()?;
+            .flat_map(|p| all.iter().map(move |w| (p, w)))
+        {
+            surveyed.push(run::survey(program, words.clone(), &copy)?);
+        }
         let caught = catch(surveyed, left(&outcomes), arguments.threads)?;
         outcomes.extend(caught.into_iter().map(|n| (n, Outcome::CaughtBySeed)));
     }
@@ -177,6 +181,18 @@ fn mutate(arguments: &Arguments) -> Result<usize, String> {
         outcomes.insert(number, outcome);
     }
     report(&mutants, &outcomes, &file)
+}
+
+/// What runs each scenario that is kept.
+fn kept(root: &Path) -> Result<Vec<Vec<String>>, String> {
+    let directory = root.join("crates/nemesis/tests/kept");
+    let wrong = |e: std::io::Error| format!("{}: {e}", directory.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(&directory).map_err(wrong)? {
+        files.push(entry.map_err(wrong)?.path().display().to_string());
+    }
+    files.sort();
+    Ok(files.into_iter().map(|f| vec!["file".into(), f]).collect())
 }
 
 /// The mutants that are not known not to build.

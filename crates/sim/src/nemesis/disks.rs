@@ -57,7 +57,7 @@ impl Run<'_> {
         self.revive(node);
     }
 
-    /// Whether another complete copy of each shard on the node's disk runs and is heard, and no fault
+    /// Whether another complete copy of each shard on the node's disk runs, is heard and reached, and no fault
     /// ends or hides one before the node is up to date again.
     fn can_lose_writes(&self, node: u32) -> bool {
         let now_ms = self.begin.until(self.cluster.now).as_millis();
@@ -85,7 +85,13 @@ impl Run<'_> {
         // Shards that are merged say nothing of what is missing. docs/design/010.
         let mut plans = control.apps.values().map(|app| &app.plan);
         let may_merge = plans.any(|plan| plan.shards.iter().any(|s| s.frozen && s.quiet));
-        has_others && !may_merge && !known::may_hide_losses(self.scenario, node, now_ms)
+        // A primary that counts as cut off is replaced, perhaps by the node before it is up to date.
+        let unreachable = |node: u32| self.cluster.worker(node).map(|w| w.unreachable());
+        let mut reached = (0..self.scenario.nodes_max()).filter_map(unreachable);
+        let mut members = control.members.values();
+        let is_cut = members.any(|m| !m.unreachable.is_empty()) || reached.any(|u| !u.is_empty());
+        let may_hide = known::may_hide_losses(self.scenario, node, now_ms);
+        has_others && !may_merge && !is_cut && !may_hide
     }
 
     /// Checks that no process takes what a power cut left for damage: the copies on the disk would be lost.
