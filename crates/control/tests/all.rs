@@ -20,6 +20,7 @@ mod orchestrator;
 mod placed;
 mod power;
 mod reach;
+mod receipts;
 mod recorded;
 mod relays;
 mod reshard;
