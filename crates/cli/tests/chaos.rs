@@ -36,6 +36,10 @@ fn start(e3: &E3) {
     e3.good(&["deploy", "kvs", "--wait"]);
 }
 
+fn seed() -> String {
+    std::env::var("E3_CHAOS_SEED").unwrap_or(SEED.into())
+}
+
 /// State of a process, as proc_pid_stat(5) has it.
 fn state(pid: i32) -> char {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -74,14 +78,10 @@ fn survives(e3: &E3, arguments: &[&str]) -> Value {
     has_survived(&e3.run(&[arguments, &more].concat()), &history)
 }
 
-/// What a run must have shown.
+/// What a run with a history must have shown.
 #[track_caller]
 fn has_survived(run: &Ended, history: &str) -> Value {
-    println!("{}", run.err);
-    let report: Value = serde_json::from_str(&run.out).unwrap();
-    assert_eq!(run.code, 0, "{} {}", report["reasons"], report["faults"]);
-    assert_eq!(report["passed"], true);
-    assert_eq!(report["load"]["verdict"], "proved", "{}", report["reasons"]);
+    let report = has_passed(run);
     let text = std::fs::read_to_string(history).unwrap();
     assert!(
         text.lines().count() > 100,
@@ -89,6 +89,17 @@ fn has_survived(run: &Ended, history: &str) -> Value {
         text.lines().count()
     );
     assert!(check(history).unwrap_or(0) == 0, "{text}");
+    report
+}
+
+/// What any run must have shown.
+#[track_caller]
+fn has_passed(run: &Ended) -> Value {
+    println!("{}", run.err);
+    let report: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(run.code, 0, "{} {}", report["reasons"], report["faults"]);
+    assert_eq!(report["passed"], true);
+    assert_eq!(report["load"]["verdict"], "proved", "{}", report["reasons"]);
     let faults = report["faults"].as_array().unwrap();
     for fault in faults.iter().filter(|f| !f["endedMs"].is_null()) {
         let of_round = faults.iter().filter(|f| f["round"] == fault["round"]);
@@ -190,7 +201,7 @@ fn nothing_is_lost_or_repeated_under_faults() {
         return;
     };
     start(&e3);
-    let seed = std::env::var("E3_CHAOS_SEED").unwrap_or(SEED.into());
+    let seed = seed();
     let arguments = [
         "chaos",
         "kvs",
@@ -248,7 +259,7 @@ fn nothing_is_lost_or_repeated_when_the_network_fails() {
         println!("SKIPPED: faults of the network need root and nftables");
         return;
     }
-    let seed = std::env::var("E3_CHAOS_SEED").unwrap_or(SEED.into());
+    let seed = seed();
     let report = survives(
         &e3,
         &[
@@ -273,7 +284,7 @@ fn nothing_is_lost_or_repeated_when_the_network_fails() {
 /// A load of some seconds under a few kinds of faults, each of which takes place.
 #[track_caller]
 fn survives_each(e3: &E3, minutes: &str, faults: &str) {
-    let seed = std::env::var("E3_CHAOS_SEED").unwrap_or(SEED.into());
+    let seed = seed();
     let arguments = ["chaos", "kvs", "--minutes", minutes, "--seed", &seed];
     let report = survives(e3, &[&arguments[..], &["--faults", faults]].concat());
     for kind in faults.split(',') {
@@ -292,7 +303,8 @@ fn no_shard_falls_silent_in_a_storm_of_moves_and_kills() {
     start(&e3);
     let history = e3.file("history.jsonl", "");
     let mut chaos = e3.spawn(&format!(
-        "chaos kvs --minutes 0.5 --seed {SEED} --faults kill,restart --history {history} -o json"
+        "chaos kvs --minutes 0.5 --seed {} --faults kill,restart --history {history} -o json",
+        seed()
     ));
     let nodes = e3.json(&["get", "nodes"]);
     let nodes = nodes.as_array().unwrap().iter().map(|n| n["name"].as_str());
@@ -338,11 +350,7 @@ fn an_application_of_many_services_survives_faults() {
     e3.up();
     e3.deploy_shipped("rta-ptc");
     let line = "chaos rta-ptc --minutes 0.5 --seed 3 --faults kill,pause,restart,move,kill-controller -o json";
-    let run = e3.run(&line.split(' ').collect::<Vec<_>>());
-    println!("{}", run.err);
-    let report: Value = serde_json::from_str(&run.out).unwrap();
-    assert_eq!(run.code, 0, "{} {}", report["reasons"], report["faults"]);
-    assert_eq!(report["load"]["verdict"], "proved", "{}", report["reasons"]);
+    let report = has_passed(&e3.run(&line.split(' ').collect::<Vec<_>>()));
     let checks = report["load"]["checks"].as_array().unwrap();
     let read = checks.iter().filter(|c| c["right"].as_u64() > Some(0));
     assert!(read.count() > 1, "{checks:?}");

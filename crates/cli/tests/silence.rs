@@ -6,6 +6,7 @@ use crate::common::running::{
 };
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
+use std::process::Child;
 use std::time::Duration;
 
 const NODES: [&str; 6] = [
@@ -71,6 +72,15 @@ fn chain_is_deployed(e3: &E3, manifest: &str) {
     });
 }
 
+/// A light load that has begun.
+fn begun_load(e3: &E3, duration: &str) -> Child {
+    let (before, load) = (handled(e3, "chain"), start_load(e3, duration));
+    e3.until("the load has begun", |e3| {
+        handled(e3, "chain") > before + 50
+    });
+    load
+}
+
 #[test]
 fn a_controller_that_is_away_changes_nothing() {
     let Some(e3) = E3::with_services() else {
@@ -78,9 +88,7 @@ fn a_controller_that_is_away_changes_nothing() {
     };
     chain_is_up(&e3, CHAIN);
     let before = placement(&e3);
-    let load = start_load(&e3, "22s");
-    let begin = handled(&e3, "chain");
-    e3.until("the load has begun", |e3| handled(e3, "chain") > begin + 50);
+    let load = begun_load(&e3, "22s");
     for pause_ms in [1_200, 3_000, 10_000] {
         pause(&e3, &["controller"], Duration::from_millis(pause_ms));
         e3.until("all is ready", is_ready);
@@ -104,9 +112,7 @@ fn a_controller_that_restarts_slowly_changes_nothing() {
     };
     e3.up_in_memory();
     chain_is_deployed(&e3, CHAIN);
-    let (before, load) = (placement(&e3), start_load(&e3, "8s"));
-    let begin = handled(&e3, "chain");
-    e3.until("the load has begun", |e3| handled(e3, "chain") > begin + 50);
+    let (before, load) = (placement(&e3), begun_load(&e3, "8s"));
     let supervisor = pid(&run_file(&e3, "cluster.json")["supervisor"]);
     kill_process(supervisor, Signal::STOP).unwrap();
     kill(&e3, "controller");
@@ -128,9 +134,7 @@ fn a_backup_that_restarts_where_no_other_node_can_have_its_copy_is_brought_up_to
     e3.up_in_memory();
     chain_is_deployed(&e3, &CHAIN.replace("replicas: 2", "replicas: 3"));
     let all_ready = |e3: &E3| is_ready(e3) && placement(e3).len() == 12;
-    let load = start_load(&e3, "12s");
-    let begin = handled(&e3, "chain");
-    e3.until("the load has begun", |e3| handled(e3, "chain") > begin + 50);
+    let load = begun_load(&e3, "12s");
     for shard in ["chain/front/0", "chain/back/0"] {
         kill(&e3, &backup(&e3, shard));
         e3.until("the backup is back", all_ready);
