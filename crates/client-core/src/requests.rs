@@ -76,6 +76,8 @@ pub struct Requests {
     outbox: Outbox,
     events: VecDeque<Event>,
     stray: u64,
+    /// An attempt went unanswered since the routes were last confirmed.
+    routes_may_be_old: bool,
 }
 
 impl Requests {
@@ -92,6 +94,7 @@ impl Requests {
             outbox: Outbox::default(),
             events: VecDeque::new(),
             stray: 0,
+            routes_may_be_old: false,
         }
     }
 
@@ -250,6 +253,7 @@ impl Requests {
         while let Some((at, seq)) = self.timers.first().copied()
             && at <= now
         {
+            self.routes_may_be_old = true;
             let p = self.pending.get_mut(&seq).expect("timers are of pending");
             let refused = p.is_refused();
             if now < p.deadline {
@@ -363,7 +367,11 @@ impl Requests {
     /// Takes new routes. Requests whose shard has moved, or that no node has been sent, are sent
     /// there at once.
     pub fn set_routes(&mut self, now: Timestamp, routes: Routes) {
-        if routes.nodes.is_empty() || routes == self.routes || routes.app != self.routes.app {
+        if routes.nodes.is_empty() || routes.app != self.routes.app {
+            return;
+        }
+        self.routes_may_be_old = false;
+        if routes == self.routes {
             return;
         }
         let old = std::mem::replace(&mut self.routes, routes);
@@ -384,10 +392,11 @@ impl Requests {
         }
     }
 
-    /// True while the oldest request has gone unanswered once: the routes may be old.
+    /// True while the oldest request goes unanswered, and since any attempt went unanswered until
+    /// routes come: a retry is often answered at once, by another node, and would leave the routes old.
     pub fn wants_routes(&self) -> bool {
         let oldest = self.pending.values().next();
-        oldest.is_some_and(|p| p.attempts != 1)
+        self.routes_may_be_old || oldest.is_some_and(|p| p.attempts != 1)
     }
 
     /// Datagrams and frames that were no reply to a request of this client, since the last call.

@@ -179,6 +179,25 @@ fn new_routes_are_tried_at_once() {
 }
 
 #[test]
+fn an_answer_to_a_retry_leaves_the_routes_in_doubt_until_they_are_confirmed() {
+    let mut r = requests();
+    submit(&mut r);
+    r.on_timer(Timestamp(SECOND / 2));
+    answer(&mut r, SECOND / 2 + 1, 1, Outcome::Done);
+    assert_eq!(r.in_flight(), 0);
+    assert!(r.wants_routes());
+    let same = r.routes.clone();
+    let other = Routes {
+        app: AppId(2),
+        ..same.clone()
+    };
+    r.set_routes(Timestamp(SECOND), other);
+    assert!(r.wants_routes(), "routes of another application");
+    r.set_routes(Timestamp(SECOND), same);
+    assert!(!r.wants_routes());
+}
+
+#[test]
 fn any_bytes_are_counted_and_dropped() {
     let mut r = requests();
     submit(&mut r);
