@@ -38,13 +38,16 @@ fn last(s: &Script) -> Backup {
 /// All primaries have sent a snapshot.
 fn copy_all(s: &mut Script, number: u64) {
     for (key, shard) in stateful(s) {
-        let incarnation = shard.incarnation;
-        s.ok(Command::Event(NodeEvent::Copied {
-            key,
-            incarnation,
-            number,
-        }));
+        copied(s, key, shard.incarnation, number);
     }
+}
+
+fn copied(s: &mut Script, key: ShardKey, incarnation: u32, number: u64) {
+    s.ok(Command::Event(NodeEvent::Copied {
+        key,
+        incarnation,
+        number,
+    }));
 }
 
 fn cut(s: &mut Script, key: ShardKey, incarnation: u32, number: u64) -> Applied {
@@ -73,8 +76,14 @@ fn all_shards_stop_when_all_are_copied_and_go_on_when_all_are_cut() {
         cut(&mut s, shards[0].0, shards[0].1.incarnation, number),
         Applied::Nothing
     );
-    copy_all(&mut s, number);
-    assert!(is_freezing(&s));
+    let uncopied = |s: &Script| last(s).uncopied().collect::<Vec<_>>();
+    for (n, (key, shard)) in shards.iter().enumerate() {
+        let left = shards[n..].iter();
+        let left: Vec<_> = left.map(|(key, _)| (key.service, key.shard)).collect();
+        assert_eq!((uncopied(&s), is_freezing(&s)), (left, false));
+        copied(&mut s, *key, shard.incarnation, number);
+    }
+    assert!(is_freezing(&s) && uncopied(&s).is_empty());
     for (n, (key, shard)) in shards.iter().enumerate() {
         assert!(is_freezing(&s), "{n} of {} are cut", shards.len());
         assert_eq!(

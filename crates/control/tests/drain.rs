@@ -129,24 +129,35 @@ fn moves_to_a_drained_node_end_and_its_silence_changes_nothing() {
     s.check();
 }
 
-#[test]
-fn a_shard_whose_move_stalled_is_moved_again_when_nodes_change() {
-    let mut s = Script::filled();
+/// What keeps the shard on a drained node.
+fn stays(s: &Script, node: NodeId) -> Option<Stays> {
+    let left = s.control.undrained(node);
+    left.into_iter().find(|l| l.key == KEY).map(|l| l.stays)
+}
+
+/// A node is drained, with a log of this format, and the move of a primary that it had stalled.
+fn stalled(format: Format) -> (Script, NodeId) {
+    let mut s = Script::filled_in(format);
     let node = s.shard(KEY).primary;
     drain(&mut s, node);
-    while !s.control.apps[&AppId(1)]
-        .migrations
-        .iter()
-        .any(|m| m.key == KEY)
-    {
+    let moves = |s: &Script| {
+        let app = &s.control.apps[&AppId(1)];
+        app.migrations.iter().any(|m| m.key == KEY)
+    };
+    while !moves(&s) {
         s.settle_reachable();
     }
     s.ok(Command::Cancel { key: KEY });
-    let stays = |s: &Script| {
-        let left = s.control.undrained(node);
-        left.into_iter().find(|l| l.key == KEY).map(|l| l.stays)
-    };
-    assert_eq!(stays(&s), Some(Stays::Stalled));
+    assert_eq!(stays(&s, node), Some(Stays::Stalled));
+    (s, node)
+}
+
+/// The last format in which only nodes that come back end the wait of a stalled move.
+const ONLY_NODES_END_WAITS: Format = Format(Format::WAITS_END.0 - 1);
+
+#[test]
+fn a_shard_whose_move_stalled_is_moved_again_when_nodes_change() {
+    let (mut s, node) = stalled(Format::default());
     s.settle();
     assert_eq!(s.shard(KEY).primary, node, "not frozen again and again");
     s.lose(NodeId(node.0 ^ 1));
@@ -158,23 +169,49 @@ fn a_shard_whose_move_stalled_is_moved_again_when_nodes_change() {
 
 #[test]
 fn an_operator_who_drains_again_has_stalled_moves_tried_again() {
-    let mut s = Script::filled_in(Format::WAITS_END);
-    let node = s.shard(KEY).primary;
-    drain(&mut s, node);
-    let moves = |s: &Script| {
-        let app = &s.control.apps[&AppId(1)];
-        app.migrations.iter().any(|m| m.key == KEY)
-    };
-    while !moves(&s) {
-        s.settle_reachable();
-    }
-    s.ok(Command::Cancel { key: KEY });
+    let (mut s, node) = stalled(Format::WAITS_END);
     s.settle();
     assert_eq!(s.shard(KEY).primary, node);
-    drain(&mut s, node);
+    assert_eq!(drain(&mut s, node), Applied::Changed);
     s.settle();
     assert!(is_empty(&s, node));
-    assert_eq!(s.ok(Command::Drain { node }), Applied::Nothing);
+    assert_eq!(drain(&mut s, node), Applied::Nothing);
+    s.check();
+    // An older log has nothing to say so.
+    let (mut s, node) = stalled(ONLY_NODES_END_WAITS);
+    assert_eq!(drain(&mut s, node), Applied::Nothing);
+    assert_eq!(stays(&s, node), Some(Stays::Stalled));
+    s.check();
+}
+
+#[test]
+fn a_shard_whose_move_stalled_is_moved_again_when_its_backup_is_replaced() {
+    for (format, is_moved) in [(Format::WAITS_END, true), (ONLY_NODES_END_WAITS, false)] {
+        let (mut s, node) = stalled(format);
+        let backup = s.shard(KEY).backups[0];
+        s.lose(backup);
+        for _ in 0..20 {
+            s.settle_reachable();
+        }
+        s.settle();
+        assert_eq!(s.shard(KEY).primary != node, is_moved, "format {format}");
+        assert_eq!(s.state_lost(), 0);
+        s.check();
+    }
+}
+
+#[test]
+fn a_stalled_move_is_not_tried_again_because_another_application_is_deleted() {
+    let (mut s, node) = stalled(Format::WAITS_END);
+    let text = APP.replace("two-services", "other");
+    s.deploy_manifest(&text).unwrap();
+    let app = "other".into();
+    s.ok(Command::Delete { app });
+    assert_eq!(stays(&s, node), Some(Stays::Stalled));
+    // With its own it ends.
+    let app = "two-services".into();
+    s.ok(Command::Delete { app });
+    assert_eq!(s.control.undrained(node), []);
     s.check();
 }
 

@@ -326,6 +326,18 @@ fn a_node_is_removed_when_nothing_is_on_it_and_never_comes_back() {
 }
 
 #[test]
+fn a_copy_that_is_not_the_only_one_is_not_called_so() {
+    let mut s = filled();
+    let shard = s.shard(KEY);
+    for node in [shard.primary, shard.backups[0]] {
+        let refused = remove(&mut s, node).unwrap_err().to_string();
+        assert!(refused.contains("two-services/back/0"), "{refused}");
+        assert!(!refused.contains("its only copy"), "{refused}");
+    }
+    s.check();
+}
+
+#[test]
 fn the_only_copy_on_a_node_is_named_and_the_last_node_stays() {
     let mut s = Script::founded(Format::NODES);
     s.join("s1-host", 1);

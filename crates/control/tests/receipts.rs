@@ -53,6 +53,15 @@ impl Watch {
         }
     }
 
+    /// A node without the plan reports the views of all its shards but this one.
+    fn take_all_but(&mut self, node: NodeId, other: ShardKey) {
+        for key in self.script.control.shards_on(node) {
+            if key != other {
+                self.taken.insert((node, key), self.script.shard(key).view);
+            }
+        }
+    }
+
     /// Who is overdue in this turn.
     fn turn(&mut self, after: Nanos) -> Vec<NodeId> {
         self.now += after;
@@ -123,6 +132,35 @@ fn a_node_for_which_no_shard_waits_is_not_overdue() {
     let idle: Vec<NodeId> = all_nodes().into_iter().filter(is_idle).collect();
     assert!(!idle.is_empty());
     w.take_but(&idle);
+    assert_eq!(w.turns(RECEIPT_TIMEOUT * 3), []);
+}
+
+#[test]
+fn nobody_waits_for_a_copy_that_still_joins() {
+    let mut w = Watch::new(3);
+    let staying: Vec<NodeId> = w.script.shard(KEY).staying().collect();
+    w.script.lose(staying[0]);
+    w.script.leave();
+    w.take_but(&[]);
+    assert_eq!(w.turns(RECEIPT_TIMEOUT * 2), []);
+    let shard = w.script.shard(KEY);
+    let joining = shard.joining.first().copied().expect("a copy is replaced");
+    // The next view of the shard never reaches it.
+    w.script.lose(shard.primary);
+    assert!(w.script.shard(KEY).joining.contains(&joining));
+    w.take_but(&[joining]);
+    w.take_all_but(joining, KEY);
+    assert_eq!(w.turns(RECEIPT_TIMEOUT * 3), []);
+}
+
+#[test]
+fn a_node_that_lacks_only_what_does_not_concern_its_shards_is_not_overdue() {
+    let mut w = Watch::new(3);
+    let primary = w.script.shard(KEY).primary;
+    let mut idle = all_nodes().into_iter();
+    let idle = idle.find(|node| w.script.control.shards_on(*node).is_empty());
+    w.script.lose(idle.expect("a node without shards"));
+    w.take_but(&[primary]);
     assert_eq!(w.turns(RECEIPT_TIMEOUT * 3), []);
 }
 

@@ -1,7 +1,8 @@
 //! The number of shards of a service changes: when it may, and what becomes of views and copies.
 
-use crate::script::{KEY, Script};
+use crate::script::{APP, KEY, Script};
 use crate::waiting;
+use e3_control::limits::GATHER_MOVES_MAX;
 use e3_control::{Applied, Command, CommandError};
 use e3_model::plan::{NodeEvent, ShardPlan};
 use e3_model::{AppId, Format, NodeId, ServiceId, ShardKey};
@@ -201,6 +202,48 @@ fn shards_that_a_fail_over_takes_apart_are_not_merged_there() {
         s.settle_reachable();
     }
     s.check();
+}
+
+#[test]
+fn shards_come_together_as_soon_as_an_application_is_deleted_whose_moves_were_in_the_way() {
+    let older = Format(Format::WAITS_END.0 - 1);
+    for (format, is_at_once) in [(Format::WAITS_END, true), (older, false)] {
+        let mut s = Script::filled_in(format);
+        let [first, other] = [shards(&s)[0].clone(), shards(&s)[1].clone()];
+        if places(&first) == places(&other) {
+            // To the other node of the server.
+            let backup = other.backups[0];
+            move_other(&mut s, backup, NodeId(backup.0 ^ 1));
+        }
+        let text = APP.replace("two-services", "other");
+        let Ok(Applied::Deployed(app)) = s.deploy_manifest(&text) else {
+            panic!("there is room");
+        };
+        s.fill_all();
+        let moves = |s: &Script, app: AppId| s.control.apps[&app].migrations.len();
+        for shard in s.control.apps[&app].plan.shards.clone() {
+            let key = s.control.apps[&app].plan.key(&shard);
+            let (from, to) = (shard.primary, NodeId(shard.primary.0 ^ 1));
+            let cold = false;
+            let moved = Command::Migrate {
+                key,
+                from,
+                to,
+                cold,
+            };
+            if moves(&s, app) < GATHER_MOVES_MAX {
+                s.ok(moved);
+            }
+        }
+        reshard(&mut s, 1).unwrap();
+        assert_eq!((moves(&s, AppId(1)), moves(&s, app)), (0, GATHER_MOVES_MAX));
+        let app = "other".into();
+        s.ok(Command::Delete { app });
+        assert_eq!(moves(&s, AppId(1)) > 0, is_at_once, "format {format}");
+        s.settle();
+        assert_eq!(shards(&s).len() == 1, is_at_once);
+        s.check();
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use e3_control::{Applied, Command, CommandError};
 use e3_model::backup::{Part, Restored};
 use e3_model::document::parse_application;
 use e3_model::plan::{NodeEvent, ShardPlan};
-use e3_model::{AppId, Nanos, NodeId, ShardKey, Timestamp};
+use e3_model::{AppId, Format, Nanos, NodeId, ShardKey, Timestamp};
 use std::collections::BTreeMap;
 
 const NAME: &str = "two-services";
@@ -29,8 +29,12 @@ fn delete(s: &mut Script) {
 }
 
 fn restore(s: &mut Script, parts: Vec<Part>) -> Result<Applied, CommandError> {
+    restore_as(s, APP, parts)
+}
+
+fn restore_as(s: &mut Script, text: &str, parts: Vec<Part>) -> Result<Applied, CommandError> {
     s.apply(Command::Deploy {
-        app: Box::new(parse_application("a.yaml", APP).unwrap()),
+        app: Box::new(parse_application("a.yaml", text).unwrap()),
         modules: vec!["m1".into(), "m2".into()],
         assets: BTreeMap::new(),
         profiles: BTreeMap::new(),
@@ -52,6 +56,18 @@ fn emptied() -> (Script, AppId) {
     let parts = parts(&s);
     delete(&mut s);
     match restore(&mut s, parts) {
+        Ok(Applied::Deployed(id)) => (s, id),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The same with state on disk, and a log of this format.
+fn emptied_on_disk(format: Format) -> (Script, AppId) {
+    let mut s = Script::filled_in(format);
+    let parts = parts(&s);
+    delete(&mut s);
+    let on_disk = APP.replace("stateful: true", "stateful: true\n      durability: disk");
+    match restore_as(&mut s, &on_disk, parts) {
         Ok(Applied::Deployed(id)) => (s, id),
         other => panic!("{other:?}"),
     }
@@ -176,6 +192,26 @@ fn all_nodes_may_fail_one_after_the_other_and_again() {
         }
     }
     complete(&mut s, id);
+}
+
+#[test]
+fn a_shard_whose_process_ended_while_it_waited_for_its_state_begins_again_elsewhere() {
+    for (format, is_elsewhere) in [
+        (Format::WAITS_END, true),
+        (Format(Format::WAITS_END.0 - 1), false),
+    ] {
+        let (mut s, id) = emptied_on_disk(format);
+        let key = waiting(&s, id)[0];
+        let before = s.shard(key);
+        s.exit(before.primary);
+        println!("{format}: {before:?} -> {:?}", s.shard(key));
+        assert_eq!(
+            s.shard(key).primary != before.primary,
+            is_elsewhere,
+            "format {format}"
+        );
+        complete(&mut s, id);
+    }
 }
 
 #[test]
