@@ -1,7 +1,8 @@
 //! What clients and operators notice of an ingress: answers, their time, and its figures.
 
-use crate::common::{APP, Cluster, shard};
+use crate::common::{APP, Cluster, count_and_forward, shard};
 use e3_dataplane::{Config, Kept, Worker};
+use e3_invocation::HandlerError;
 use e3_model::plan::IngressCounts;
 use e3_model::{Formats, Nanos, NodeId, NodeKind, Timestamp};
 use e3_wire::client::Request;
@@ -130,6 +131,32 @@ fn the_only_answer_waits_for_no_acknowledgement() {
         c.request(3, 1, 0, b"k", deadline);
         c.pass(50);
         assert_eq!(c.outcomes(1), [Outcome::Done]);
+    }
+}
+
+/// What the second one says would contradict what the client was told.
+#[test]
+fn the_first_of_two_answers_is_the_outcome_of_a_request() {
+    let manifest = LINE.replace("from: middle, to: back", "from: front, to: back");
+    for (outcome, last) in [(Outcome::Done, 2), (Outcome::Failed, 1)] {
+        let mut c = Cluster::new(&manifest, 4, |key| vec![key.service.0.into()]);
+        c.handler = Box::new(|service, invocation, state| match service.0 {
+            0 => count_and_forward(2, invocation, state),
+            1 => count_and_forward(0, invocation, state),
+            _ => Err(HandlerError::Code(1)),
+        });
+        let deadline = soon(&c);
+        c.nodes.get_mut(&last).unwrap().held = true;
+        c.request(3, 1, 0, b"k", deadline);
+        c.pass(20);
+        assert_eq!(c.outcomes(1), [outcome]);
+        c.nodes.get_mut(&last).unwrap().held = false;
+        c.pass(20);
+        let entries = |service: u16| c.report(service.into(), shard(service, 0)).op;
+        assert_eq!([entries(1), entries(2)], [1, 1]);
+        c.request(3, 1, 1, b"k", deadline);
+        c.pass(20);
+        assert_eq!(c.outcomes(1), [outcome; 2]);
     }
 }
 

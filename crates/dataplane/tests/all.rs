@@ -24,6 +24,7 @@ mod outbound_http;
 mod outbox;
 mod plans;
 mod primary;
+mod refusals;
 mod repeats;
 mod replication;
 mod reports;

@@ -5,7 +5,7 @@ use crate::common::manifests::ONE;
 use crate::common::{Cluster, count_and_forward, shard};
 use crate::reshard::{SERVICE, switch};
 use e3_invocation::{Effects, HandlerError, Reply};
-use e3_model::{Nanos, NodeId, RequestId};
+use e3_model::{Format, Nanos, NodeId, RequestId};
 use e3_wire::client::{Replay, Request};
 use e3_wire::entry::Outcome;
 use std::cell::Cell;
@@ -64,6 +64,55 @@ fn who_joins_and_takes_over_has_the_dead_letters_and_what_was_handled() {
     assert_eq!(c.outcomes(9_000), [Outcome::Done]);
     assert_eq!(c.count(1, key, 2, 9_000), 1);
     assert_eq!(c.report(1, key).dead_letters, 2);
+}
+
+/// There, a copy gets the letters that are left when their turn comes.
+#[test]
+fn who_joins_in_an_older_format_has_the_dead_letters_too() {
+    let mut c = Cluster::new(ONE, 2, |_| vec![0]);
+    let key = shard(0, 0);
+    c.format = Format(Format::LETTERS_OF_BEGINNING.0 - 1);
+    c.publish();
+    failed(&mut c, 1, 3);
+    let plan = c.shard(key);
+    plan.view += 1;
+    plan.joining = vec![NodeId(1)];
+    c.publish();
+    c.pass(1_000);
+    c.promote(key, 1);
+    c.shard(key).joining.clear();
+    c.kill(0);
+    c.publish();
+    c.pass(1_000);
+    let letters = c.read_letters(1, key);
+    let seqs: Vec<u64> = letters.letters.iter().map(|l| l.0.request.seq).collect();
+    assert_eq!((letters.total, seqs), (3, vec![2, 3, 4]));
+}
+
+/// Its client is told nothing yet either.
+#[test]
+fn a_dead_letter_that_a_successor_may_lack_is_not_shown() {
+    let mut c = Cluster::new(ONE, 2, |_| vec![0, 1]);
+    let key = shard(0, 0);
+    c.handler = Box::new(|_, _, _| Err(HandlerError::Code(1)));
+    let deadline = c.now + Nanos::from_secs(20);
+    c.request(0, 1, 0, b"k", deadline);
+    c.pass(20);
+    assert_eq!(c.outcomes(1), [Outcome::Failed]);
+    c.cut.insert((0, 1));
+    c.request(0, 2, 0, b"k", deadline);
+    c.pass(20);
+    assert_eq!(c.outcomes(2), []);
+    let shown = |c: &mut Cluster| {
+        let letters = c.read_letters(0, key);
+        let ids = letters.letters.iter().map(|(id, _)| id.request.seq);
+        (letters.total, ids.collect::<Vec<_>>())
+    };
+    assert_eq!(shown(&mut c), (1, vec![1]));
+    c.cut.clear();
+    c.pass(1_000);
+    assert_eq!(c.outcomes(2), [Outcome::Failed]);
+    assert_eq!(shown(&mut c), (2, vec![1, 2]));
 }
 
 /// A dead letter of the middle service, which works again: every service on its own node. Nobody answers
@@ -203,7 +252,7 @@ fn a_replay_whose_outputs_a_split_drops_stays_a_dead_letter() {
 }
 
 /// A dead letter whose replay only its primary has, and a second replay that finds none.
-fn replayed_twice(c: &mut Cluster) -> Replay {
+pub(crate) fn replayed_twice(c: &mut Cluster) -> Replay {
     let key = shard(0, 0);
     failed(c, 1, 1);
     c.handler = Box::new(|_, invocation, state| count_and_forward(0, invocation, state));

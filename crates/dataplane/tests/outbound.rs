@@ -85,6 +85,23 @@ fn who_takes_over_gets_the_answer_that_its_predecessor_did_not() {
     assert_eq!(open(&c, 1), 0);
 }
 
+/// Those to the first two attempts are lost.
+#[test]
+fn an_answer_that_is_lost_is_asked_for_again_soon() {
+    let mut c = cluster();
+    let deadline = after(&c, 30_000);
+    let answers = handle(&mut c, move |_| {
+        vec![ask("q", to("back"), deadline, b"on ping")]
+    });
+    c.cut.insert((3, 0));
+    request(&mut c, 1);
+    c.pass(400);
+    assert_eq!(counted(&c, 3, shard(2, 0), b"on ping"), 1);
+    c.cut.clear();
+    c.pass(300);
+    assert_eq!(*answers.borrow(), one("q", DONE, b"re on ping"));
+}
+
 /// Whoever was asked before the deadline still has the answer.
 #[test]
 fn who_takes_over_just_after_the_deadline_asks_once_more() {

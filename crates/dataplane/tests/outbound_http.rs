@@ -165,3 +165,56 @@ fn the_driver_hears_that_nobody_waits_for_a_request_any_more() {
     c.pass(100);
     assert_eq!(c.cancelled.len(), 2);
 }
+
+#[test]
+fn the_driver_hears_of_all_requests_of_a_shard_that_another_node_serves_now() {
+    let mut c = cluster();
+    let deadline = after(&c, 30_000);
+    handle(&mut c, move |_| {
+        let names = ["a", "b", "c"];
+        names
+            .map(|name| ask(name, Destination::Http(http()), deadline, b""))
+            .to_vec()
+    });
+    request(&mut c, 1);
+    c.pass(50);
+    let asked: Vec<_> = c
+        .http
+        .iter()
+        .map(|(node, ask)| (*node, ask.ticket))
+        .collect();
+    assert_eq!(asked.len(), 3);
+    c.promote(shard(0, 0), 1);
+    c.publish();
+    c.pass(50);
+    c.cancelled.sort();
+    assert_eq!(c.cancelled, asked);
+}
+
+/// A handler cancels what another one has asked for in the same turn, without a backup to wait for.
+#[test]
+fn the_driver_is_not_given_a_request_that_is_cancelled_before() {
+    let alone = FLOW.replacen("replicas: 2", "replicas: 1", 1);
+    let mut c = Cluster::new(&alone, 5, |key| vec![u32::from(key.service.0) * 2]);
+    let deadline = after(&c, 30_000);
+    let answers = handle(&mut c, move |seq| match seq {
+        1 => {
+            let names = ["a", "b", "c"];
+            let asks = names.map(|name| {
+                let to = Destination::Http(http());
+                ask(name, to, deadline, name.as_bytes())
+            });
+            let other = ask("q", to("back"), deadline, b"ping");
+            asks.into_iter().chain([other]).collect()
+        }
+        _ => vec![cancel("b")],
+    });
+    request(&mut c, 1);
+    request(&mut c, 2);
+    c.pass(50);
+    let made: Vec<_> = c.http.iter().map(|(_, ask)| ask.body.as_slice()).collect();
+    assert_eq!(made, [b"a", b"c"]);
+    assert_eq!(c.cancelled, []);
+    assert_eq!(*answers.borrow(), one("q", DONE, b"re ping"));
+    assert_eq!(open(&c, 0), 2);
+}

@@ -1,13 +1,14 @@
 //! A client repeats a request with an idempotency key until long after its first deadline: the log says so,
 //! and every repeat is answered where it came from. What is answered is not repeated by the ingress.
 
-use crate::common::manifests::{ONE, PAIR};
+use crate::common::manifests::{ONE, PAIR, STATELESS};
 use crate::common::{Cluster, count_and_forward, shard};
 use e3_invocation::HandlerError;
 use e3_model::{Nanos, RequestId};
 use e3_wire::client::Request;
 use e3_wire::entry::Outcome;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 const CLIENT: u64 = 5;
 const SEQ: u64 = 1;
@@ -67,6 +68,17 @@ fn a_repeat_is_answered_where_it_came_from_and_remembered_anew() {
     }
 }
 
+/// The shard that gave it may be out of reach now.
+#[test]
+fn a_node_that_has_the_answer_gives_it_itself() {
+    let mut c = pair();
+    send(&mut c, 2, 1);
+    c.cut.insert((2, 0));
+    send(&mut c, 2, 2);
+    c.pass_coarsely(10);
+    send(&mut c, 2, 3);
+}
+
 #[test]
 fn a_client_that_numbers_its_requests_repeats_none_for_so_long() {
     let mut c = pair();
@@ -106,6 +118,32 @@ fn a_copy_with_a_later_deadline_takes_the_place_of_one_that_expires_before_it() 
     assert_eq!(c.outcomes(SEQ), [Outcome::Done; 3]);
     let report = c.report(0, shard(0, 0));
     assert_eq!((report.op, report.dead_letters), (1, 0));
+}
+
+/// Its second attempt is that of the same message: it has the same clock.
+#[test]
+fn no_copy_takes_the_place_of_a_message_that_has_time_left() {
+    let mut c = Cluster::new(STATELESS, 2, |_| vec![0]);
+    let told = Rc::new(RefCell::new(Vec::new()));
+    let seen = told.clone();
+    c.handler = Box::new(move |_, invocation, state| {
+        seen.borrow_mut().push(invocation.now);
+        match seen.borrow().len() {
+            1 => Err(HandlerError::Code(1)),
+            _ => count_and_forward(0, invocation, state),
+        }
+    });
+    let hold = |c: &mut Cluster, held| c.nodes.get_mut(&0).unwrap().held = held;
+    hold(&mut c, true);
+    let sent = c.now;
+    for node in [0, 1] {
+        request(&mut c, node, 10_000);
+        c.pass(5);
+    }
+    hold(&mut c, false);
+    c.pass(20);
+    assert_eq!(*told.borrow(), [sent; 2]);
+    assert_eq!(c.outcomes(SEQ), [Outcome::Done; 2]);
 }
 
 const FORK: &str = "\
