@@ -39,3 +39,4 @@ mod timers;
 mod topics;
 mod topics_repeats;
 mod transfer;
+mod unheard;

@@ -40,7 +40,7 @@ spec:
 ";
 
 /// One service of two shards.
-const TWO: &str = "
+pub(crate) const TWO: &str = "
 apiVersion: e3.dev/v1alpha1
 kind: Application
 metadata: {name: two}

@@ -2,6 +2,7 @@
 
 use crate::common::manifests::ONE;
 use crate::common::{Cluster, shard};
+use crate::disk;
 use e3_model::plan::NodeEvent;
 use e3_model::timing::LEASE;
 use e3_model::{Nanos, NodeId};
@@ -253,6 +254,39 @@ fn an_old_backup_that_comes_back_as_the_primary_begins_empty() {
     assert_eq!(c.report(1, shard(0, 0)).op, 1);
 }
 
+/// When it takes over, it must not deny what it does not know. Its process is there from the beginning of the shard, or
+/// has restarted since.
+#[test]
+fn a_backup_knows_as_little_as_its_primary_of_requests_from_before_their_shard_began_empty() {
+    for restarts in [false, true] {
+        let (mut c, key) = (pair(), shard(0, 0));
+        c.start(2, 1);
+        c.publish();
+        c.pass(100);
+        give_up(&mut c);
+        begin_empty(&mut c, 2);
+        c.shard(key).backups = vec![NodeId(1)];
+        c.publish();
+        let deadline = c.now + Nanos::from_secs(30);
+        if restarts {
+            c.request(2, 2, 0, b"k", deadline);
+            c.pass(600);
+            assert_eq!(c.outcomes(2), [Outcome::Done]);
+            c.start(1, 2);
+            c.publish();
+        }
+        c.pass(2_000);
+        c.kill(2);
+        c.promote(key, 1);
+        c.publish();
+        c.pass(600);
+        let late = c.now - Nanos::from_millis(1);
+        c.request(1, 3, 0, b"k", late);
+        c.pass(20);
+        assert_eq!(c.outcomes(3), [Outcome::Unknown], "restarts: {restarts}");
+    }
+}
+
 #[test]
 fn an_old_backup_that_joins_again_has_the_new_state_only() {
     let mut c = pair();
@@ -357,5 +391,71 @@ fn a_primary_confirms_the_view_that_a_backup_is_to_leave() {
     plan.backups.clear();
     c.publish();
     c.pass(2_000);
+    assert_eq!(c.outcomes(2), [Outcome::Done]);
+}
+
+/// Only a primary that restarted may have lost what a backup has.
+#[test]
+fn a_backup_on_disk_with_more_than_the_successor_of_its_primary_follows_it() {
+    let (mut c, key) = (
+        Cluster::new(&disk::manifest(3), 3, |_| vec![0, 1, 2]),
+        shard(0, 0),
+    );
+    let deadline = c.now + Nanos::from_secs(30);
+    c.request(0, 1, 0, b"k", deadline);
+    c.pass(100);
+    c.cut.insert((0, 1));
+    c.request(0, 2, 0, b"k", deadline);
+    c.pass(20);
+    assert_eq!([0, 1, 2].map(|node| c.report(node, key).op), [2, 1, 2]);
+    c.cut.clear();
+    c.kill(0);
+    c.promote(key, 1);
+    c.publish();
+    for _ in 0..2_000 {
+        c.pass(1);
+        assert_eq!(c.nodes[&2].worker.events(), [], "it has nothing to report");
+    }
+    c.request(1, 3, 0, b"k", deadline);
+    c.pass(100);
+    assert_eq!(c.outcomes(3), [Outcome::Done]);
+    for node in [1, 2] {
+        let counts = [1, 2, 3].map(|seq| c.count(node, key, 1, seq));
+        assert_eq!(counts, [1, 0, 1], "node {node}");
+    }
+}
+
+/// It would say if it had more than the disk of the primary. If it does not say so, nobody waits for it longer than
+/// for leases.
+#[test]
+fn a_copy_that_leaves_and_is_silent_does_not_hold_up_a_primary_that_restarted() {
+    // Node 2 tells the new process the time.
+    let (mut c, key) = (
+        Cluster::new(&disk::manifest(2), 3, |_| vec![0, 1]),
+        shard(0, 0),
+    );
+    let deadline = c.now + Nanos::from_secs(30);
+    c.request(0, 1, 0, b"k", deadline);
+    c.pass(100);
+    assert_eq!(c.outcomes(1), [Outcome::Done]);
+    c.cut.extend([(0, 1), (1, 0)]);
+    c.restart(0);
+    c.promote(key, 0);
+    c.shard(key).leaving = vec![NodeId(1)];
+    c.publish();
+    c.pass(LEASE.as_millis() + 1);
+    let installed = NodeEvent::Installed {
+        key,
+        view: c.shard(key).view,
+    };
+    let events = c.nodes[&0].worker.events();
+    assert!(events.contains(&installed), "{events:?}");
+    // So the controller lets it go.
+    let plan = c.shard(key);
+    plan.view += 1;
+    plan.backups.clear();
+    c.publish();
+    c.request(0, 2, 0, b"k", deadline);
+    c.pass(1_000);
     assert_eq!(c.outcomes(2), [Outcome::Done]);
 }

@@ -3,7 +3,7 @@
 use crate::common::{Cluster, shard};
 use e3_collections::Txn;
 use e3_invocation::{Effects, Reply};
-use e3_model::plan::{BackupReport, NodeEvent};
+use e3_model::plan::{BackupReport, ChannelReport, NodeEvent};
 use e3_model::{DropReason, Nanos, NodeId, ShardKey};
 use e3_wire::client::Request;
 use std::cell::Cell;
@@ -154,11 +154,16 @@ impl Store {
         report.stats.dropped.get(&reason).copied().unwrap_or(0)
     }
 
-    /// Items of a primary's only stream that its backup has not confirmed.
-    pub fn open(&self, primary: u32) -> u64 {
+    /// A primary's only stream.
+    pub fn stream(&self, primary: u32) -> ChannelReport {
         let report = self.c.nodes[&primary].worker.report();
         let mut channels = report.stats.channels.into_iter();
-        let stream = channels.find(|ch| ch.name == "replication").unwrap();
+        channels.find(|ch| ch.name == "replication").unwrap()
+    }
+
+    /// Items of a primary's only stream that its backup has not confirmed.
+    pub fn open(&self, primary: u32) -> u64 {
+        let stream = self.stream(primary);
         stream.sent - stream.durable + u64::from(stream.waiting)
     }
 
