@@ -91,10 +91,17 @@ impl Run<'_> {
         }
     }
 
-    /// Whether a fault acts, or processes have not recovered from one.
+    /// Whether a fault acts, processes have not recovered from one, or operators keep new instances off all nodes that
+    /// could take a shard whose copies are gone. That such a shard is placed later is checked after healing.
     fn is_disturbed(&self) -> bool {
         let is_fault = |act: &Act| !act.fault.is_operation();
-        let mut members = self.controller.control.topology.nodes();
+        let control = &self.controller.control;
+        let mut members = control.topology.nodes();
+        let is_out_of_service = !control.drained.is_empty() || !control.cordoned.is_empty();
+        let mut orphans = control.apps.values().flat_map(|app| {
+            let shards = app.plan.shards.iter();
+            shards.filter(|shard| app.is_orphan(shard))
+        });
         let is_away = |node: u32| !self.agents.is_member(node) || self.is_paused(node);
         self.active.iter().any(is_fault)
             || !self.kills.is_empty()
@@ -102,6 +109,7 @@ impl Run<'_> {
             || !self.controller.can_decide(self.cluster.now)
             || !self.controller.refused_damaged().is_empty()
             || members.any(|node| is_away(node.id.0))
+            || is_out_of_service && orphans.next().is_some()
     }
 
     /// Waits until the controller decides, and checks that it does so in time.
