@@ -199,7 +199,8 @@ pub(crate) fn forks(cx: &Context<'_>, shard: &Shard, entry: &Entry) -> bool {
 }
 
 /// Sends an entry's outputs, but for those in `without`, and its reply. `op` is the entry that waits
-/// until they are durable.
+/// until they are durable. What follows from a replay is answered to nobody: the client could hear that instead of
+/// the answer of the service that kept the dead letter.
 pub(crate) fn emit(
     turn: &mut Turn<'_>,
     entry: &Entry,
@@ -211,6 +212,11 @@ pub(crate) fn emit(
     let asked = Asked {
         is_branch: asked.is_branch || forks(turn.cx, turn.shard, entry),
         ..asked
+    };
+    let (reply_to, reply_to_incarnation) = if is_replay(entry.replays, entry.id) {
+        (NodeId::NOBODY, 0)
+    } else {
+        (asked.reply_to, asked.reply_to_incarnation)
     };
     for (at, output) in (0..).zip(&entry.outputs) {
         if without.contains(&at) {
@@ -233,8 +239,8 @@ pub(crate) fn emit(
             },
             attempt: asked.attempt,
             slot,
-            reply_to: asked.reply_to,
-            reply_to_incarnation: asked.reply_to_incarnation,
+            reply_to,
+            reply_to_incarnation,
             deadline: asked.deadline,
             sent: entry.sent,
             oldest_seq: entry.oldest_seq,

@@ -1,7 +1,7 @@
 //! Dead letters: what is kept of messages that failed for good, wherever the primary moves.
 
 use crate::admission::LINE;
-use crate::common::manifests::ONE;
+use crate::common::manifests::{ONE, PAIR};
 use crate::common::{Cluster, count_and_forward, shard};
 use crate::reshard::{SERVICE, switch};
 use e3_invocation::{Effects, HandlerError, Reply};
@@ -113,6 +113,43 @@ fn a_dead_letter_that_a_successor_may_lack_is_not_shown() {
     c.pass(1_000);
     assert_eq!(c.outcomes(2), [Outcome::Failed]);
     assert_eq!(shown(&mut c), (2, vec![1, 2]));
+}
+
+/// The answer of the next service reaches the client's node, that of the one with the dead letter does not.
+#[test]
+fn only_the_service_that_kept_a_dead_letter_answers_its_replay() {
+    let mut c = Cluster::new(PAIR, 3, |key| match key.service.0 {
+        0 => vec![0, 1],
+        _ => vec![2],
+    });
+    let (front, back) = (shard(0, 0), shard(1, 0));
+    let works = Rc::new(Cell::new(false));
+    let is_well = works.clone();
+    c.handler = Box::new(move |service, invocation, state| match service.0 {
+        0 if is_well.get() => count_and_forward(1, invocation, state),
+        _ => Err(HandlerError::Code(1)),
+    });
+    let deadline = c.now + Nanos::from_secs(20);
+    c.request(0, 1, 0, b"k", deadline);
+    c.pass(20);
+    assert_eq!(c.outcomes(1), [Outcome::Failed]);
+    works.set(true);
+    c.cut.insert((1, 0));
+    let replay = c.replay_first(0, front, 9);
+    assert_eq!(c.outcomes(9), []);
+    // Node 1 has the entry of the replay, and sends on what follows from it.
+    c.promote(front, 1);
+    c.publish();
+    c.pass(1_000);
+    assert_eq!(c.read_letters(2, back).total, 1);
+    assert_eq!(c.outcomes(9), [], "the next service answers");
+    c.cut.clear();
+    let again = Replay {
+        attempt: 1,
+        ..replay
+    };
+    c.send_replay(1, again);
+    assert_eq!(c.outcomes(9), [Outcome::Done]);
 }
 
 /// A dead letter of the middle service, which works again: every service on its own node. Nobody answers
