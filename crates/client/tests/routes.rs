@@ -23,7 +23,7 @@ fn endpoints(shard: SocketAddr, nodes: [SocketAddr; 2]) -> EndpointsView {
     }
 }
 
-/// Answers every request at once, and notes their attempts in the reply.
+/// Answers every request at once with the number of its attempt.
 fn serve(node: &UdpSocket) {
     let mut buffer = [0; 1 << 16];
     while let Ok((len, client)) = node.recv_from(&mut buffer) {

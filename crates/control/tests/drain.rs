@@ -1,5 +1,6 @@
 //! Nodes are taken out of service and come back.
 
+use crate::formats::BEFORE_WAITS_END;
 use crate::script::{APP, KEY, Script};
 use e3_control::limits::RETURN_MOVES_MAX;
 use e3_control::{Applied, Cancelled, Command, CommandError, MoveOutcome, Stays};
@@ -152,9 +153,6 @@ fn stalled(format: Format) -> (Script, NodeId) {
     (s, node)
 }
 
-/// The last format in which only nodes that come back end the wait of a stalled move.
-const ONLY_NODES_END_WAITS: Format = Format(Format::WAITS_END.0 - 1);
-
 #[test]
 fn a_shard_whose_move_stalled_is_moved_again_when_nodes_change() {
     let (mut s, node) = stalled(Format::default());
@@ -178,7 +176,7 @@ fn an_operator_who_drains_again_has_stalled_moves_tried_again() {
     assert_eq!(drain(&mut s, node), Applied::Nothing);
     s.check();
     // An older log has nothing to say so.
-    let (mut s, node) = stalled(ONLY_NODES_END_WAITS);
+    let (mut s, node) = stalled(BEFORE_WAITS_END);
     assert_eq!(drain(&mut s, node), Applied::Nothing);
     assert_eq!(stays(&s, node), Some(Stays::Stalled));
     s.check();
@@ -186,7 +184,7 @@ fn an_operator_who_drains_again_has_stalled_moves_tried_again() {
 
 #[test]
 fn a_shard_whose_move_stalled_is_moved_again_when_its_backup_is_replaced() {
-    for (format, is_moved) in [(Format::WAITS_END, true), (ONLY_NODES_END_WAITS, false)] {
+    for (format, is_moved) in [(Format::WAITS_END, true), (BEFORE_WAITS_END, false)] {
         let (mut s, node) = stalled(format);
         let backup = s.shard(KEY).backups[0];
         s.lose(backup);

@@ -7,6 +7,8 @@ use e3_model::{Format, Formats, NodeId};
 
 const OLDER: Format = Format(7);
 const NEWER: Format = Format(8);
+/// The last format in which only nodes that come back end the waits of shards.
+pub(crate) const BEFORE_WAITS_END: Format = Format(Format::WAITS_END.0 - 1);
 
 fn hello(name: &str, process: u64, oldest: Format, newest: Format) -> Command {
     let hello = NodeHello {

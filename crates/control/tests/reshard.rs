@@ -1,5 +1,6 @@
 //! The number of shards of a service changes: when it may, and what becomes of views and copies.
 
+use crate::formats::BEFORE_WAITS_END;
 use crate::script::{APP, KEY, Script};
 use crate::waiting;
 use e3_control::limits::GATHER_MOVES_MAX;
@@ -206,8 +207,7 @@ fn shards_that_a_fail_over_takes_apart_are_not_merged_there() {
 
 #[test]
 fn shards_come_together_as_soon_as_an_application_is_deleted_whose_moves_were_in_the_way() {
-    let older = Format(Format::WAITS_END.0 - 1);
-    for (format, is_at_once) in [(Format::WAITS_END, true), (older, false)] {
+    for (format, is_at_once) in [(Format::WAITS_END, true), (BEFORE_WAITS_END, false)] {
         let mut s = Script::filled_in(format);
         let [first, other] = [shards(&s)[0].clone(), shards(&s)[1].clone()];
         if places(&first) == places(&other) {
@@ -221,19 +221,14 @@ fn shards_come_together_as_soon_as_an_application_is_deleted_whose_moves_were_in
         };
         s.fill_all();
         let moves = |s: &Script, app: AppId| s.control.apps[&app].migrations.len();
-        for shard in s.control.apps[&app].plan.shards.clone() {
-            let key = s.control.apps[&app].plan.key(&shard);
-            let (from, to) = (shard.primary, NodeId(shard.primary.0 ^ 1));
-            let cold = false;
-            let moved = Command::Migrate {
-                key,
-                from,
-                to,
-                cold,
-            };
-            if moves(&s, app) < GATHER_MOVES_MAX {
-                s.ok(moved);
-            }
+        let plan = s.control.apps[&app].plan.clone();
+        for shard in plan.shards.iter().take(GATHER_MOVES_MAX) {
+            s.ok(Command::Migrate {
+                key: plan.key(shard),
+                from: shard.primary,
+                to: NodeId(shard.primary.0 ^ 1),
+                cold: false,
+            });
         }
         reshard(&mut s, 1).unwrap();
         assert_eq!((moves(&s, AppId(1)), moves(&s, app)), (0, GATHER_MOVES_MAX));

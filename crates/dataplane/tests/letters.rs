@@ -66,7 +66,7 @@ fn who_joins_and_takes_over_has_the_dead_letters_and_what_was_handled() {
     assert_eq!(c.report(1, key).dead_letters, 2);
 }
 
-/// There, a copy gets the letters that are left when their turn comes.
+/// In that format a snapshot has the letters that are still there when it comes to them.
 #[test]
 fn who_joins_in_an_older_format_has_the_dead_letters_too() {
     let mut c = Cluster::new(ONE, 2, |_| vec![0]);
@@ -89,7 +89,7 @@ fn who_joins_in_an_older_format_has_the_dead_letters_too() {
     assert_eq!((letters.total, seqs), (3, vec![2, 3, 4]));
 }
 
-/// Its client is told nothing yet either.
+/// The client of its request has no answer yet either.
 #[test]
 fn a_dead_letter_that_a_successor_may_lack_is_not_shown() {
     let mut c = Cluster::new(ONE, 2, |_| vec![0, 1]);

@@ -6,17 +6,22 @@ use crate::common::{Cluster, Handler, shard};
 use e3_invocation::{Effects, HandlerError};
 use e3_model::outbound::Destination;
 use e3_model::timer::TimerChange;
-use e3_model::{AppId, ServiceId, ShardKey, Via};
+use e3_model::{AppId, ServiceId, ShardKey, Timestamp, Via};
 use e3_wire::entry::Outcome;
 use std::cell::RefCell;
 use std::rc::Rc;
+
+/// Every request makes the first service ask the second one this.
+fn ask_back(c: &mut Cluster, deadline: Timestamp, payload: &'static [u8]) -> Answers {
+    handle(c, move |_| vec![ask("q", to("back"), deadline, payload)])
+}
 
 #[test]
 fn an_answer_is_handled_once_and_what_is_asked_takes_effect_once() {
     for (what, content) in [(&b"ping"[..], &b"re ping"[..]), (b"on ping", b"re on ping")] {
         let mut c = cluster();
         let deadline = after(&c, 10_000);
-        let answers = handle(&mut c, move |_| vec![ask("q", to("back"), deadline, what)]);
+        let answers = ask_back(&mut c, deadline, what);
         request(&mut c, 1);
         c.pass(100);
         assert_eq!(*answers.borrow(), one("q", DONE, content));
@@ -66,9 +71,7 @@ fn nobody_is_asked_before_the_entry_is_committed() {
 fn who_takes_over_gets_the_answer_that_its_predecessor_did_not() {
     let mut c = cluster();
     let deadline = after(&c, 30_000);
-    let answers = handle(&mut c, move |_| {
-        vec![ask("q", to("back"), deadline, b"on ping")]
-    });
+    let answers = ask_back(&mut c, deadline, b"on ping");
     // The answer of the end is lost with node 0.
     c.cut.insert((3, 0));
     request(&mut c, 1);
@@ -90,9 +93,7 @@ fn who_takes_over_gets_the_answer_that_its_predecessor_did_not() {
 fn an_answer_that_is_lost_is_asked_for_again_soon() {
     let mut c = cluster();
     let deadline = after(&c, 30_000);
-    let answers = handle(&mut c, move |_| {
-        vec![ask("q", to("back"), deadline, b"on ping")]
-    });
+    let answers = ask_back(&mut c, deadline, b"on ping");
     c.cut.insert((3, 0));
     request(&mut c, 1);
     c.pass(400);
@@ -107,9 +108,7 @@ fn an_answer_that_is_lost_is_asked_for_again_soon() {
 fn who_takes_over_just_after_the_deadline_asks_once_more() {
     let mut c = cluster();
     let deadline = after(&c, 2_000);
-    let answers = handle(&mut c, move |_| {
-        vec![ask("q", to("back"), deadline, b"ping")]
-    });
+    let answers = ask_back(&mut c, deadline, b"ping");
     c.cut.insert((2, 0));
     request(&mut c, 1);
     c.pass(100);
@@ -151,9 +150,7 @@ fn who_takes_over_long_after_the_deadline_does_not_know_the_outcome() {
 fn an_answer_that_the_successor_has_handled_is_not_handled_again() {
     let mut c = cluster();
     let deadline = after(&c, 30_000);
-    let answers = handle(&mut c, move |_| {
-        vec![ask("q", to("back"), deadline, b"ping")]
-    });
+    let answers = ask_back(&mut c, deadline, b"ping");
     c.nodes.get_mut(&2).unwrap().held = true;
     request(&mut c, 1);
     c.pass(50);
@@ -174,9 +171,7 @@ fn an_answer_that_the_successor_has_handled_is_not_handled_again() {
 fn an_answer_whose_entry_is_lost_is_handled_by_the_successor() {
     let mut c = cluster();
     let deadline = after(&c, 30_000);
-    let answers = handle(&mut c, move |_| {
-        vec![ask("q", to("back"), deadline, b"ping")]
-    });
+    let answers = ask_back(&mut c, deadline, b"ping");
     c.nodes.get_mut(&2).unwrap().held = true;
     request(&mut c, 1);
     c.pass(50);
@@ -198,9 +193,7 @@ fn the_one_asked_may_fail_over_before_and_after_it_has_handled_the_request() {
     for lost in [(2, 0), (2, 3), (0, 2)] {
         let mut c = cluster();
         let deadline = after(&c, 30_000);
-        let answers = handle(&mut c, move |_| {
-            vec![ask("q", to("back"), deadline, b"ping")]
-        });
+        let answers = ask_back(&mut c, deadline, b"ping");
         c.cut.insert(lost);
         request(&mut c, 1);
         c.pass(100);
@@ -283,7 +276,7 @@ fn without_an_answer_the_outcome_is_unknown_and_if_nobody_was_asked_expired() {
 fn what_no_ingress_admits_expires() {
     let mut c = cluster();
     let soon = after(&c, 2_000);
-    let answers = handle(&mut c, move |_| vec![ask("q", to("back"), soon, b"ping")]);
+    let answers = ask_back(&mut c, soon, b"ping");
     let worker = &mut c.nodes.get_mut(&0).unwrap().worker;
     worker.set_memory_full(Some("used up".into()));
     // Handled all the same: it was admitted elsewhere.
@@ -297,7 +290,7 @@ fn what_no_ingress_admits_expires() {
 fn the_one_asked_may_answer_that_it_was_too_late() {
     let mut c = cluster();
     let soon = after(&c, 1_000);
-    let answers = handle(&mut c, move |_| vec![ask("q", to("back"), soon, b"ping")]);
+    let answers = ask_back(&mut c, soon, b"ping");
     c.cut.insert((0, 2));
     request(&mut c, 1);
     c.pass(1_200);
