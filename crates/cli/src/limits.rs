@@ -33,6 +33,8 @@ pub const POLL_INTERVAL: Duration = Duration::from_millis(40);
 pub const WATCH_PATIENCE: Duration = Duration::from_secs(60);
 /// How long nothing on a node that is drained can move before `e3 node drain` gives up.
 pub const DRAIN_BLOCKED_TIME: Duration = Duration::from_secs(3);
+/// How long the lock of a state directory may be held by a process that was killed and still ends.
+pub const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 /// Period of checking that the state directory still exists.
 pub const LOCK_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Nodes with which a cluster starts on one machine.

@@ -51,9 +51,9 @@ impl Process {
         std::fs::read_link(format!("/proc/{}/exe", self.pid)).ok()
     }
 
-    /// Whether it runs. A zombie does not.
+    /// Whether it runs. A zombie does not once all its threads have ended; until then it has its files.
     pub fn alive(&self) -> bool {
-        stat(self.pid).is_some_and(|s| s.start_ticks == self.start_ticks && s.state != 'Z')
+        stat(self.pid).is_some_and(|s| s.start_ticks == self.start_ticks && !s.has_ended())
     }
 
     /// Sends SIGTERM.
@@ -127,7 +127,15 @@ struct Stat {
     state: char,
     /// User and system time.
     cpu_ticks: u64,
+    /// The first one counts until the process is gone.
+    threads: u64,
     start_ticks: u64,
+}
+
+impl Stat {
+    fn has_ended(&self) -> bool {
+        self.state == 'Z' && self.threads <= 1
+    }
 }
 
 fn stat(pid: u32) -> Option<Stat> {
@@ -141,13 +149,15 @@ fn parse_stat(text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
-    // Fields 14, 15 and 22 of the line; the state is field 3.
+    // Fields 14, 15, 20 and 22 of the line; the state is field 3.
     let user: u64 = fields.nth(10)?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
-    let start_ticks = fields.nth(6)?.parse().ok()?;
+    let threads = fields.nth(4)?.parse().ok()?;
+    let start_ticks = fields.nth(1)?.parse().ok()?;
     Some(Stat {
         state,
         cpu_ticks: user + system,
+        threads,
         start_ticks,
     })
 }
@@ -158,10 +168,21 @@ mod tests {
 
     #[test]
     fn a_name_in_parentheses_does_not_confuse() {
-        let text = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 4242 1 1";
+        let text = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 9 0 4242 1 1";
         let stat = parse_stat(text).unwrap();
         assert_eq!((stat.state, stat.start_ticks), ('S', 4242));
-        assert_eq!(stat.cpu_ticks, 3);
+        assert_eq!((stat.cpu_ticks, stat.threads), (3, 9));
+    }
+
+    #[test]
+    fn a_zombie_has_ended_when_its_threads_have() {
+        let parsed = |state: &str, threads: u32| {
+            let text = format!("7 (e3) {state} 1 7 7 0 -1 0 0 0 0 0 1 2 0 0 20 0 {threads} 0 1 1");
+            parse_stat(&text).unwrap()
+        };
+        assert!(parsed("Z", 1).has_ended());
+        assert!(!parsed("Z", 2).has_ended());
+        assert!(!parsed("S", 1).has_ended());
     }
 
     #[test]

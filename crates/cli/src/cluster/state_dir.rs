@@ -18,6 +18,10 @@
 //! DIR/run/failure-NAME.json  why the start of a process failed
 //! ```
 
+mod lock;
+
+pub use lock::Lock;
+
 use crate::cluster::credentials;
 use crate::cluster::durable;
 use crate::cluster::process::Process;
@@ -29,10 +33,7 @@ use e3_model::document::parse_topology;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The state directory.
@@ -95,33 +96,6 @@ struct StartFailure {
     exit: u8,
     message: String,
     hint: Option<String>,
-}
-
-/// The lock of a running supervisor, released when it is dropped or its process exits.
-#[derive(Debug)]
-pub struct Lock {
-    file: File,
-    path: PathBuf,
-    root: PathBuf,
-}
-
-impl Lock {
-    /// Fails if the state directory was removed or replaced, since other processes then do not see this
-    /// lock.
-    pub fn check(&self) -> Result<(), Failure> {
-        let identity = |m: std::fs::Metadata| (m.dev(), m.ino());
-        let held = self.file.metadata().map(identity);
-        let there = std::fs::metadata(&self.path).map(identity);
-        let gone = match (held, there) {
-            (Ok(held), Ok(there)) if held == there => return Ok(()),
-            (_, Err(e)) if e.kind() == std::io::ErrorKind::NotFound => "is gone",
-            (_, Ok(_)) => "was replaced",
-            // A temporary failure, such as no free file descriptors.
-            _ => return Ok(()),
-        };
-        let message = format!("the state directory {} {gone}", self.root.display());
-        Err(Failure::new(Exit::Unexpected, message))
-    }
 }
 
 impl StateDir {
@@ -286,80 +260,6 @@ impl StateDir {
             })?;
         }
         Ok(())
-    }
-
-    /// Fails if a supervisor holds the lock. Creates no file.
-    pub fn check_unlocked(&self) -> Result<(), Failure> {
-        if self.lock_path().exists() {
-            self.lock().map(drop)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn lock_path(&self) -> PathBuf {
-        self.run_dir().join("lock")
-    }
-
-    /// Takes the lock. The error names the process that holds it.
-    pub fn lock(&self) -> Result<Lock, Failure> {
-        let path = self.lock_path();
-        let failed = |e: &std::io::Error| Failure::file("lock", &path, e);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.open(&path).map_err(|e| failed(&e))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::Error(e)) => return Err(failed(&e)),
-            Err(TryLockError::WouldBlock) => {
-                let mut pid = String::new();
-                let _ = file.read_to_string(&mut pid);
-                let message = format!(
-                    "a cluster is already up in {} (process {})",
-                    self.root.display(),
-                    pid.trim()
-                );
-                let hint = "stop it with: e3 down, or start another one with --dir DIR --port PORT";
-                return Err(Failure::new(Exit::Conflict, message).hint(hint));
-            }
-        }
-        let pid = format!("{}\n", std::process::id());
-        file.set_len(0)
-            .and_then(|()| file.write_all(pid.as_bytes()))
-            .map_err(|e| failed(&e))?;
-        Ok(Lock {
-            file,
-            path,
-            root: self.root.clone(),
-        })
-    }
-
-    /// Takes the lock of a load on an application until the result is dropped: a load that reads
-    /// state back cannot distinguish the updates of another one from repeated updates. Loads that read
-    /// nothing back share the lock. None if this directory has no cluster.
-    pub fn lock_load(&self, app: &str, shared: bool) -> Result<Option<File>, Failure> {
-        if !self.run_dir().is_dir() {
-            return Ok(None);
-        }
-        let path = self.run_dir().join(format!("load-{app}.lock"));
-        let failed = |e: &std::io::Error| Failure::file("lock", &path, e);
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false);
-        let file = options.open(&path).map_err(|e| failed(&e))?;
-        let locked = if shared {
-            file.try_lock_shared()
-        } else {
-            file.try_lock()
-        };
-        match locked {
-            Ok(()) => Ok(Some(file)),
-            Err(TryLockError::Error(e)) => Err(failed(&e)),
-            Err(TryLockError::WouldBlock) => {
-                let message = format!("another load of application {app:?} is running");
-                let hint = "wait until it ends: two loads at once could not be checked";
-                Err(Failure::new(Exit::Conflict, message).hint(hint))
-            }
-        }
     }
 
     /// The running cluster, if there is one. The record of a supervisor that was killed does not count.

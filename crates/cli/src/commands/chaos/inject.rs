@@ -7,7 +7,7 @@ use super::schedule::{PRIMARY_OF, Planned};
 use super::update::Updates;
 use crate::cluster::client::Client;
 use crate::cluster::process::Process;
-use crate::limits::{CHAOS_API_TIMEOUT, CHAOS_NOTICED, CHAOS_WHOLE_MAX, POLL_INTERVAL};
+use crate::limits::{CHAOS_API_TIMEOUT, CHAOS_NOTICED, CHAOS_WHOLE_MAX, DOWN_GRACE, POLL_INTERVAL};
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
 use e3_model::api::{MigrateRequest, NodeView};
@@ -241,7 +241,9 @@ impl Injector {
     }
 
     fn kill_supervisor(&self) -> Result<(), Failure> {
-        self.processes.supervisor()?.kill();
+        let supervisor = self.processes.supervisor()?;
+        supervisor.kill();
+        supervisor.wait(DOWN_GRACE);
         self.processes.start_again()
     }
 
