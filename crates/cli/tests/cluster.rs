@@ -2,7 +2,7 @@
 //! an instance, kill the supervisor.
 
 use crate::common::running::{
-    CHAIN, all_handled, handled, kill, pid, primary, run_file, start_load,
+    CHAIN, all_handled, handled, kill, pid, primary, run_file, signal, start_load,
 };
 use crate::common::{E3, ended, services};
 use rustix::process::{Signal, kill_process};
@@ -108,6 +108,39 @@ fn a_cluster_lives_and_survives_kills() {
     assert_eq!(e3.json(&["get", "apps"]), Value::Array(Vec::new()));
     assert!(e3.good(&["down", "--purge"]).contains("removed its state"));
     assert!(!e3.dir.path().join("state").exists());
+}
+
+/// The first start, and each restart at once after the supervisor was killed.
+#[test]
+fn what_is_killed_during_a_start_is_restarted() {
+    let e3 = E3::new();
+    let is_up = |n: &Value| n["up"] == true;
+    let mut is_first = true;
+    for (name, by) in [
+        ("s1-host", Signal::KILL),
+        ("controller", Signal::TERM),
+        ("controller", Signal::KILL),
+    ] {
+        if !std::mem::take(&mut is_first) {
+            let supervisor = pid(&run_file(&e3, "cluster.json")["supervisor"]);
+            kill_process(supervisor, Signal::KILL).unwrap();
+        }
+        let file = e3.dir.path().join(format!("state/run/process-{name}.json"));
+        let recorded = || std::fs::read_to_string(&file).ok();
+        let before = recorded();
+        let up = e3.spawn("up --detach --port 0");
+        e3.until("it starts", |_| {
+            recorded().is_some_and(|now| Some(now) != before)
+        });
+        signal(&e3, name, by);
+        let up = ended(up.wait_with_output().unwrap());
+        assert_eq!(up.code, 0, "{name}, {by:?}: {up:?}");
+        e3.until("all nodes are up", |e3| {
+            let ended = e3.run(&["get", "nodes", "-o", "json"]);
+            let nodes: Value = serde_json::from_str(&ended.out).unwrap_or_default();
+            nodes.as_array().is_some_and(|all| all.iter().all(is_up))
+        });
+    }
 }
 
 #[test]

@@ -5,10 +5,25 @@ use crate::cluster::watch::Event;
 use crate::limits::{CONNECT_INTERVAL, POLL_INTERVAL, UNHEALTHY_TIMEOUT, UP_TIMEOUT};
 use crate::ui::failure::{Exit, Failure};
 use e3_model::api::NodeView;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGTERM};
 use std::collections::BTreeMap;
 use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
+
+/// A process that exited while the cluster was starting.
+struct Exited {
+    name: String,
+    failure: Failure,
+    /// By others, and not by itself.
+    was_ended: bool,
+}
+
+/// Whether others ended a process: it exits with 0 when it is asked to, and with an error if it cannot start.
+fn was_ended(status: ExitStatus) -> bool {
+    status.success() || matches!(status.signal(), Some(SIGKILL | SIGTERM | SIGINT))
+}
 
 impl Supervisor {
     /// Starts the controller, and the nodes that it names.
@@ -51,18 +66,19 @@ impl Supervisor {
                     failed.retain(|name, _| !all.iter().any(|n| n.name == *name && is_new(n)));
                     break;
                 }
+                // A controller that is away, or paused between the two questions, says nothing of itself.
+                Ok(_) if begin.elapsed() > UNHEALTHY_TIMEOUT => match self.client.health() {
+                    Err(failure) if failure.exit != Exit::Timeout => {
+                        let message = format!("no node can join: {}", failure.message);
+                        return Err(Failure::new(failure.exit, message));
+                    }
+                    _ => {}
+                },
                 _ => {}
             }
-            if begin.elapsed() > UNHEALTHY_TIMEOUT
-                && let Err(failure) = self.client.health()
-            {
-                let message = format!("no node can join: {}", failure.message);
-                return Err(Failure::new(failure.exit, message));
-            }
             if has_run {
-                let exited = self.exited().into_iter();
-                failed.extend(exited.map(|(name, failure)| (name, failure.message)));
-                self.restart_exited();
+                let nodes = self.exited().into_iter().filter(|e| e.name != CONTROLLER);
+                failed.extend(nodes.map(|e| (e.name, e.failure.message)));
             }
             self.wait_at_start(deadline, POLL_INTERVAL / 2, has_run)?;
         }
@@ -71,22 +87,25 @@ impl Supervisor {
         self.state.write_cluster(&self.cluster)
     }
 
-    /// The processes that have exited, and why.
-    fn exited(&mut self) -> Vec<(String, Failure)> {
+    /// The processes that have exited and are not restarted yet.
+    fn exited(&mut self) -> Vec<Exited> {
         let mut exited = Vec::new();
         for process in &mut self.processes {
             if let Some(child) = &mut process.child
                 && let Ok(Some(status)) = child.try_wait()
             {
-                let failure = process.start_failure(&self.state, status);
-                exited.push((process.name.clone(), failure));
+                exited.push(Exited {
+                    name: process.name.clone(),
+                    failure: process.start_failure(&self.state, status),
+                    was_ended: was_ended(status),
+                });
             }
         }
         exited
     }
 
-    /// Waits for a moment; fails if a process has exited that may not, a signal has arrived or the deadline is
-    /// over.
+    /// Waits for a moment, then restarts what has exited; fails if a process has exited that may not, a signal
+    /// has arrived or the deadline is over.
     fn wait_at_start(
         &mut self,
         deadline: Instant,
@@ -98,11 +117,15 @@ impl Supervisor {
             return Err(Failure::new(Exit::Unexpected, "interrupted while starting"));
         }
         self.lock.check()?;
-        let may_exit = |name: &str| nodes_may_exit && name != CONTROLLER;
-        let mut exited = self.exited().into_iter();
-        if let Some((_, failure)) = exited.find(|(name, _)| !may_exit(name)) {
-            return Err(failure);
+        let restarts = !self.cluster.no_restart;
+        let may_exit = |e: &Exited| {
+            let is_spare = nodes_may_exit && e.name != CONTROLLER;
+            is_spare || (e.was_ended && restarts)
+        };
+        if let Some(exited) = self.exited().into_iter().find(|e| !may_exit(e)) {
+            return Err(exited.failure);
         }
+        self.restart_exited();
         if Instant::now() < deadline {
             return Ok(());
         }
