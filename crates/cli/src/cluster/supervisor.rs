@@ -24,7 +24,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
-use std::process::Child;
+use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -244,29 +244,53 @@ impl Supervisor {
 
     /// Restarts processes that have exited, when their backoff is over.
     fn restart_exited(&mut self) {
+        for exited in self.reap() {
+            self.restart_later(&exited);
+        }
+        self.restart_due();
+    }
+
+    /// The processes that have exited since the last call.
+    fn reap(&mut self) -> Vec<Exited> {
+        let mut all = Vec::new();
         for process in &mut self.processes {
             if let Some(child) = &mut process.child
                 && let Ok(Some(status)) = child.try_wait()
             {
-                let pid = child.id();
+                let (name, pid) = (process.name.clone(), child.id());
                 process.child = None;
-                if process.name != CONTROLLER {
-                    report_exit(self.client.clone(), process.name.clone(), pid);
-                }
-                let quick = process.started.elapsed() < RESTART_QUICK;
-                process.backoff = if quick {
-                    (process.backoff * 2).clamp(RESTART_QUICK / 4, RESTART_BACKOFF_MAX)
-                } else {
-                    Duration::ZERO
-                };
-                let what = if !self.cluster.no_restart {
-                    process.restart_at = Some(Instant::now() + process.backoff);
-                    "restarting it"
-                } else {
-                    "not restarted (--no-restart)"
-                };
-                tracing::warn!("{} exited ({}): {what}", process.name, ending(status));
+                all.push(Exited { name, pid, status });
             }
+        }
+        all
+    }
+
+    fn restart_later(&mut self, exited: &Exited) {
+        let mut all = self.processes.iter_mut();
+        let Some(process) = all.find(|p| p.name == exited.name) else {
+            return;
+        };
+        if process.name != CONTROLLER {
+            report_exit(self.client.clone(), process.name.clone(), exited.pid);
+        }
+        let quick = process.started.elapsed() < RESTART_QUICK;
+        process.backoff = if quick {
+            (process.backoff * 2).clamp(RESTART_QUICK / 4, RESTART_BACKOFF_MAX)
+        } else {
+            Duration::ZERO
+        };
+        let what = if !self.cluster.no_restart {
+            process.restart_at = Some(Instant::now() + process.backoff);
+            "restarting it"
+        } else {
+            "not restarted (--no-restart)"
+        };
+        let how = ending(exited.status);
+        tracing::warn!("{} exited ({how}): {what}", process.name);
+    }
+
+    fn restart_due(&mut self) {
+        for process in &mut self.processes {
             if process.restart_at.is_some_and(|at| at <= Instant::now()) {
                 process.restart_at = None;
                 if let Err(failure) = process.launch(&self.program, &self.state) {
@@ -300,6 +324,13 @@ impl Supervisor {
             let _ = self.state.clear_run();
         }
     }
+}
+
+/// A process that has exited.
+struct Exited {
+    name: String,
+    pid: u32,
+    status: ExitStatus,
 }
 
 /// Kills processes of an earlier run whose supervisor is gone.

@@ -1,6 +1,6 @@
 //! The start of all processes, up to the moment when every node has joined.
 
-use super::{CONTROLLER, Supervisor};
+use super::{CONTROLLER, Exited, Supervisor};
 use crate::cluster::watch::Event;
 use crate::limits::{CONNECT_INTERVAL, POLL_INTERVAL, UNHEALTHY_TIMEOUT, UP_TIMEOUT};
 use crate::ui::failure::{Exit, Failure};
@@ -11,14 +11,6 @@ use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
-
-/// A process that exited while the cluster was starting.
-struct Exited {
-    name: String,
-    failure: Failure,
-    /// By others, and not by itself.
-    was_ended: bool,
-}
 
 /// Whether others ended a process: it exits with 0 when it is asked to, and with an error if it cannot start.
 fn was_ended(status: ExitStatus) -> bool {
@@ -45,7 +37,9 @@ impl Supervisor {
         let before = loop {
             match self.client.nodes() {
                 Ok(all) => break all,
-                Err(_) => self.wait_at_start(deadline, POLL_INTERVAL, false)?,
+                Err(_) => {
+                    self.wait_at_start(deadline, POLL_INTERVAL, false)?;
+                }
             }
         };
         // Its log says which nodes there are, however the cluster began.
@@ -76,58 +70,43 @@ impl Supervisor {
                 },
                 _ => {}
             }
-            if has_run {
-                let nodes = self.exited().into_iter().filter(|e| e.name != CONTROLLER);
-                failed.extend(nodes.map(|e| (e.name, e.failure.message)));
-            }
-            self.wait_at_start(deadline, POLL_INTERVAL / 2, has_run)?;
+            let exited = self.wait_at_start(deadline, POLL_INTERVAL / 2, has_run)?;
+            failed.extend(exited);
         }
         self.cluster.not_started = failed.into_values().collect();
         self.cluster.ready = true;
         self.state.write_cluster(&self.cluster)
     }
 
-    /// The processes that have exited and are not restarted yet.
-    fn exited(&mut self) -> Vec<Exited> {
-        let mut exited = Vec::new();
-        for process in &mut self.processes {
-            if let Some(child) = &mut process.child
-                && let Ok(Some(status)) = child.try_wait()
-            {
-                exited.push(Exited {
-                    name: process.name.clone(),
-                    failure: process.start_failure(&self.state, status),
-                    was_ended: was_ended(status),
-                });
-            }
-        }
-        exited
-    }
-
     /// Waits for a moment, then restarts what has exited; fails if a process has exited that may not, a signal
-    /// has arrived or the deadline is over.
+    /// has arrived or the deadline is over. Returns the nodes that the start need not wait for, with the reasons.
     fn wait_at_start(
         &mut self,
         deadline: Instant,
         pause: Duration,
         nodes_may_exit: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<Vec<(String, String)>, Failure> {
         let event = self.events.recv_timeout(pause);
         if let Ok(Event::Signal(SIGTERM | SIGINT | SIGHUP)) = event {
             return Err(Failure::new(Exit::Unexpected, "interrupted while starting"));
         }
         self.lock.check()?;
-        let restarts = !self.cluster.no_restart;
-        let may_exit = |e: &Exited| {
-            let is_spare = nodes_may_exit && e.name != CONTROLLER;
-            is_spare || (e.was_ended && restarts)
-        };
-        if let Some(exited) = self.exited().into_iter().find(|e| !may_exit(e)) {
-            return Err(exited.failure);
+        let mut spare = Vec::new();
+        for exited in self.reap() {
+            let is_spare = nodes_may_exit && exited.name != CONTROLLER;
+            let is_restarted = was_ended(exited.status) && !self.cluster.no_restart;
+            let failure = self.start_failure(&exited);
+            if !is_spare && !is_restarted {
+                return Err(failure);
+            }
+            self.restart_later(&exited);
+            if is_spare {
+                spare.push((exited.name, failure.message));
+            }
         }
-        self.restart_exited();
+        self.restart_due();
         if Instant::now() < deadline {
-            return Ok(());
+            return Ok(spare);
         }
         let down = match self.client.nodes() {
             Ok(all) => {
@@ -139,5 +118,11 @@ impl Supervisor {
         let seconds = UP_TIMEOUT.as_secs();
         let message = format!("the cluster is not ready after {seconds} s; not up: {down}");
         Err(Failure::new(Exit::Timeout, message).hint("see: e3 logs"))
+    }
+
+    fn start_failure(&self, exited: &Exited) -> Failure {
+        let process = self.processes.iter().find(|p| p.name == exited.name);
+        let process = process.expect("what has exited is managed");
+        process.start_failure(&self.state, exited.status)
     }
 }
