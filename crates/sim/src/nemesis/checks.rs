@@ -10,6 +10,7 @@ use crate::ticks::{self, Ticks};
 use e3_collections::State;
 use e3_dataplane::limits::EXPIRY_LAG_MAX;
 use e3_dataplane::{Beside, Kept};
+use e3_model::application::WhenAlone;
 use e3_model::plan::ShardPlan;
 use e3_model::{Nanos, NodeId, ShardKey, Timestamp};
 use e3_wire::entry::{Outcome, Reply};
@@ -92,15 +93,18 @@ impl Run<'_> {
     }
 
     /// Whether a fault acts, processes have not recovered from one, or operators keep new instances off all nodes that
-    /// could take a shard whose copies are gone. That such a shard is placed later is checked after healing.
+    /// could take a shard without copies, or a backup without which the shard refuses requests. That such a copy is
+    /// placed later is checked after healing.
     fn is_disturbed(&self) -> bool {
         let is_fault = |act: &Act| !act.fault.is_operation();
         let control = &self.controller.control;
         let mut members = control.topology.nodes();
         let is_out_of_service = !control.drained.is_empty() || !control.cordoned.is_empty();
-        let mut orphans = control.apps.values().flat_map(|app| {
-            let shards = app.plan.shards.iter();
-            shards.filter(|shard| app.is_orphan(shard))
+        let mut lacks_a_copy = control.apps.values().flat_map(|app| {
+            app.plan.shards.iter().map(|shard| {
+                let refuses = app.plan.app.service(shard.service).when_alone == WhenAlone::Refuse;
+                app.is_orphan(shard) || refuses && shard.backups.is_empty()
+            })
         });
         let is_away = |node: u32| !self.agents.is_member(node) || self.is_paused(node);
         self.active.iter().any(is_fault)
@@ -109,7 +113,7 @@ impl Run<'_> {
             || !self.controller.can_decide(self.cluster.now)
             || !self.controller.refused_damaged().is_empty()
             || members.any(|node| is_away(node.id.0))
-            || is_out_of_service && orphans.next().is_some()
+            || is_out_of_service && lacks_a_copy.any(|lacks| lacks)
     }
 
     /// Waits until the controller decides, and checks that it does so in time.
