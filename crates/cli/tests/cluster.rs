@@ -115,26 +115,27 @@ fn a_cluster_lives_and_survives_kills() {
 fn what_is_killed_during_a_start_is_restarted() {
     let e3 = E3::new();
     let is_up = |n: &Value| n["up"] == true;
-    let mut is_first = true;
+    let mut port = "0".to_string();
     for (name, by) in [
         ("s1-host", Signal::KILL),
         ("controller", Signal::TERM),
         ("controller", Signal::KILL),
     ] {
-        if !std::mem::take(&mut is_first) {
+        if port != "0" {
             let supervisor = pid(&run_file(&e3, "cluster.json")["supervisor"]);
             kill_process(supervisor, Signal::KILL).unwrap();
         }
         let file = e3.dir.path().join(format!("state/run/process-{name}.json"));
         let recorded = || std::fs::read_to_string(&file).ok();
         let before = recorded();
-        let up = e3.spawn("up --detach --port 0");
+        let up = e3.spawn(&format!("up --detach --port {port}"));
         e3.until("it starts", |_| {
             recorded().is_some_and(|now| Some(now) != before)
         });
         signal(&e3, name, by);
         let up = ended(up.wait_with_output().unwrap());
         assert_eq!(up.code, 0, "{name}, {by:?}: {up:?}");
+        port = run_file(&e3, "cluster.json")["port"].to_string();
         e3.until("all nodes are up", |e3| {
             let ended = e3.run(&["get", "nodes", "-o", "json"]);
             let nodes: Value = serde_json::from_str(&ended.out).unwrap_or_default();

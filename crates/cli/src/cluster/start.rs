@@ -7,7 +7,9 @@ use crate::cluster::state_dir::{PARTS, RunningCluster, SUPERVISOR, StateDir};
 use crate::cluster::stop::{kill_left, stop_supervisor};
 use crate::cluster::supervisor::Supervisor;
 use crate::documents::builtin::{self, TOPOLOGY_DEFAULT};
-use crate::limits::{FREE_PORT_TRIES, NODES_HERE_MAX, POLL_INTERVAL, PORTS_CHOSEN, UP_TIMEOUT};
+use crate::limits::{
+    DOWN_GRACE, FREE_PORT_TRIES, NODES_HERE_MAX, POLL_INTERVAL, PORTS_CHOSEN, UP_TIMEOUT,
+};
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
 use e3_model::Topology;
@@ -50,6 +52,10 @@ impl Start {
         let text = topology_text(state, wanted)?;
         if state.root().is_dir() {
             state.check_unlocked()?;
+            // Those of a supervisor that was killed end with it, and only then is its port free.
+            for (_, process) in state.processes_alive() {
+                process.wait(DOWN_GRACE);
+            }
         }
         let port = free_port(port)?;
         let choices = state.choices().into_iter();

@@ -78,9 +78,6 @@ impl Processes {
 
     /// Restarts the cluster at the same port after its supervisor was killed.
     pub fn start_again(&self) -> Result<(), Failure> {
-        for (_, process) in self.inner.state.processes_alive() {
-            process.wait(crate::limits::DOWN_GRACE);
-        }
         let start = Start::prepare(&self.inner.state, None, self.inner.cluster.port)?;
         start.in_background(false, Lifetime::UntilStopped).map(drop)
     }
