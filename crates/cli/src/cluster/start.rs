@@ -53,8 +53,9 @@ impl Start {
         if state.root().is_dir() {
             state.check_unlocked()?;
             // Those of a supervisor that was killed end with it, and only then is its port free.
+            let deadline = Instant::now() + DOWN_GRACE;
             for (_, process) in state.processes_alive() {
-                process.wait(DOWN_GRACE);
+                process.wait(deadline.saturating_duration_since(Instant::now()));
             }
         }
         let port = free_port(port)?;
