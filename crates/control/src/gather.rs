@@ -9,7 +9,7 @@ use crate::reshard::copies;
 use crate::state::{AppState, Control};
 use e3_model::plan::ShardPlan;
 use e3_model::reshard::Split;
-use e3_model::{AppId, NodeId, ServiceId, ShardId, ShardKey};
+use e3_model::{AppId, Format, NodeId, ServiceId, ShardId, ShardKey};
 
 /// Two shards that are to be merged and are on different nodes.
 pub(crate) struct Apart<'a> {
@@ -103,8 +103,15 @@ impl Control {
         let near = other.backups.iter().filter(is_near);
         let near = near.map(|from| (*from, first.primary));
         let mut moves = primary.into_iter().chain(backups).chain(near);
+        // A primary that changes places with its backup leaves its node, which gets no new copy then.
+        let keeps_copies = self.format >= Format::MERGES_KEEP_COPIES;
+        let costs_a_copy = |from: NodeId, to: NodeId| {
+            keeps_copies && other.backups.contains(&to) && self.is_out_of_service(from)
+        };
         let (from, to) = moves.find(|&(from, to)| {
-            !self.is_out_of_service(to) && self.check_move(key, from, to, false).is_ok()
+            !self.is_out_of_service(to)
+                && !costs_a_copy(from, to)
+                && self.check_move(key, from, to, false).is_ok()
         })?;
         Some((key, from, to))
     }

@@ -242,6 +242,45 @@ fn shards_come_together_as_soon_as_an_application_is_deleted_whose_moves_were_in
 }
 
 #[test]
+fn a_merge_takes_no_copy_off_a_node_that_gets_no_new_ones() {
+    for (format, keeps) in [
+        (Format::MERGES_KEEP_COPIES, true),
+        (BEFORE_WAITS_END, false),
+    ] {
+        let mut s = Script::founded(format);
+        s.join_all(&["s1-host", "s2-host"]);
+        s.deploy().unwrap();
+        s.fill();
+        let [first, other] = [shards(&s)[0].clone(), shards(&s)[1].clone()];
+        if other.primary == first.primary {
+            move_other(&mut s, other.primary, other.backups[0]);
+        }
+        let other = shards(&s)[1].clone();
+        assert_eq!(
+            (other.primary, other.backups[0]),
+            (first.backups[0], first.primary)
+        );
+        let node = other.primary;
+        s.ok(Command::Cordon { node });
+        let refused = reshard(&mut s, 1).is_err();
+        s.settle();
+        assert_eq!(
+            (refused, shards(&s)[1] == other),
+            (keeps, keeps),
+            "format {format}"
+        );
+        s.ok(Command::Resume { node });
+        if keeps {
+            // It has begun when the node gets no new copies any more.
+            reshard(&mut s, 1).unwrap();
+        }
+        s.settle();
+        assert_eq!(shards(&s).len(), 1);
+        s.check();
+    }
+}
+
+#[test]
 fn shards_come_together_where_no_copy_has_another_server_to_go_to() {
     // Two servers, each with one copy of each shard.
     let mut s = Script::up(&["s1-host", "s1-nic0", "s2-host", "s2-nic0"]);

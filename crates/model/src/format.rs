@@ -53,6 +53,9 @@ impl Format {
     /// From this format on a restore does not wait for a node that is lost, a change of the number of shards goes on
     /// when another application makes way, and a shard whose move stalled may move again after another one.
     pub const WAITS_END: Format = Format(11);
+    /// From this format on a merge takes no copy off a node that is drained or cordoned where nothing may take its
+    /// place.
+    pub const MERGES_KEEP_COPIES: Format = Format(11);
     /// The newest that this program writes. When a format changes, this goes up by one, and the
     /// recorded bytes of the one before stay (`crates/wire/tests/recorded`).
     pub const NEWEST: Format = Format(11);

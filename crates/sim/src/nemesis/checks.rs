@@ -3,10 +3,11 @@
 mod effects;
 
 use super::asks::ADMITTED_FEW;
-use super::waits::WAIT_MAX;
+use super::waits::{LOSSY_PERMILLE, WAIT_MAX};
 use super::{PROBE, PROBES, PROBES_LATE, Run, TICKS_FIRED_AFTER, TIMERS_FIRED_AFTER};
 use crate::scenario::{Act, ServiceShape};
 use crate::ticks::{self, Ticks};
+use e3_client_core::limits::RETRY_AFTER_MAX;
 use e3_collections::State;
 use e3_dataplane::limits::EXPIRY_LAG_MAX;
 use e3_dataplane::{Beside, Kept};
@@ -77,7 +78,14 @@ impl Run<'_> {
     pub(super) fn check_waits(&mut self) {
         let (now, is_disturbed) = (self.cluster.now, self.is_disturbed());
         let longest = self.waits.look(now, is_disturbed, &self.cluster.clients);
-        let most = || WAIT_MAX + self.scenario.work() + self.scenario.writing_time();
+        // Several attempts in a row may be lost.
+        let is_lossy = self.scenario.network.loss_permille >= LOSSY_PERMILLE;
+        let lost = if is_lossy {
+            RETRY_AFTER_MAX
+        } else {
+            Nanos::ZERO
+        };
+        let most = || WAIT_MAX + lost + self.scenario.work() + self.scenario.writing_time();
         if let Some(awaited) = longest
             && !self.asks_or_publishes()
             && awaited.waited > most()
@@ -92,14 +100,15 @@ impl Run<'_> {
         }
     }
 
-    /// Whether a fault acts, processes have not recovered from one, or operators keep new instances off all nodes that
-    /// could take a shard without copies, or a backup without which the shard refuses requests. That such a copy is
-    /// placed later is checked after healing.
+    /// Whether a fault acts, processes have not recovered from one, or operators, or ways that count as cut, keep new
+    /// instances off all nodes that could take a shard without copies, or a backup without which the shard refuses
+    /// requests. That such a copy is placed later is checked after healing.
     fn is_disturbed(&self) -> bool {
         let is_fault = |act: &Act| !act.fault.is_operation();
         let control = &self.controller.control;
         let mut members = control.topology.nodes();
         let is_out_of_service = !control.drained.is_empty() || !control.cordoned.is_empty();
+        let is_cut = control.members.values().any(|m| !m.unreachable.is_empty());
         let mut lacks_a_copy = control.apps.values().flat_map(|app| {
             app.plan.shards.iter().map(|shard| {
                 let refuses = app.plan.app.service(shard.service).when_alone == WhenAlone::Refuse;
@@ -111,9 +120,10 @@ impl Run<'_> {
             || !self.kills.is_empty()
             || !self.revivals.is_empty()
             || !self.controller.can_decide(self.cluster.now)
+            || self.controller.is_writing(self.cluster.now)
             || !self.controller.refused_damaged().is_empty()
             || members.any(|node| is_away(node.id.0))
-            || is_out_of_service && lacks_a_copy.any(|lacks| lacks)
+            || (is_out_of_service || is_cut) && lacks_a_copy.any(|lacks| lacks)
     }
 
     /// Waits until the controller decides, and checks that it does so in time.

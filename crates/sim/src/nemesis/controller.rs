@@ -228,6 +228,11 @@ impl ControllerProcess {
         self.hears() && self.torn.is_none() && !is_older && is_settled
     }
 
+    /// Whether its disk still writes; nothing is decided meanwhile.
+    pub(super) fn is_writing(&self, now: Timestamp) -> bool {
+        now < self.busy_until
+    }
+
     /// Stores and applies a command; None if it is refused or cannot be stored.
     pub(super) fn execute(&mut self, now: Timestamp, command: &Command) -> Option<Applied> {
         if !self.can_decide(now) {

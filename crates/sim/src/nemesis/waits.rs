@@ -7,6 +7,8 @@ use e3_model::{Nanos, Timestamp};
 /// retry within 3 s and channels within 2 s, and a fail-over may come first. It is less than the 10 s after which
 /// a channel without progress begins again, so that a shard that depends on this is found.
 pub(super) const WAIT_MAX: Nanos = Nanos::from_secs(8);
+/// From this loss of messages on, all attempts of a client within that time may be lost.
+pub(super) const LOSSY_PERMILLE: u64 = 10;
 /// Between two looks at all requests.
 const LOOK_INTERVAL: Nanos = Nanos::from_millis(100);
 
