@@ -110,6 +110,41 @@ fn a_program_that_is_none_or_does_not_start_changes_nothing() {
 }
 
 #[test]
+fn what_does_not_start_with_the_new_program_starts_with_the_one_before() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    e3.up();
+    let is_up = |e3: &E3, node: &str| {
+        let nodes = e3.run(&["get", "nodes", "-o", "json"]);
+        let nodes: Value = serde_json::from_str(&nodes.out).unwrap_or_default();
+        let mut nodes = nodes.as_array().into_iter().flatten();
+        nodes.any(|n| n["name"] == node && n["up"] == true)
+    };
+    let program = env!("CARGO_BIN_EXE_e3");
+    for (command, name) in [("controller-run", "controller"), ("node-run", "s1-host")] {
+        let text = format!("#!/bin/sh\n[ $1 = {command} ] && exit 1\nexec {program} \"$@\"\n");
+        let broken = e3.program("broken", &e3.file("broken.sh", &text));
+        for by in [Signal::HUP, Signal::KILL] {
+            let upgrade = e3.spawn(&format!("upgrade --program {broken}"));
+            let record = e3.dir.path().join("state/run/program.json");
+            e3.until("it is down", |e3| record.exists() && !is_up(e3, "s1-host"));
+            kill_process(Pid::from_child(&upgrade), by).unwrap();
+            let ended = ended(upgrade.wait_with_output().unwrap());
+            println!("{name}, {by:?}: {ended:?}");
+            if by == Signal::KILL {
+                // Nobody has chosen the program before again.
+                e3.good(&["upgrade", "--program", program]);
+            }
+            e3.until("it is up again", |e3| is_up(e3, "s1-host"));
+        }
+    }
+    let nodes = e3.json(&["get", "nodes"]);
+    let mut nodes = nodes.as_array().unwrap().iter();
+    assert!(nodes.all(|n| n["drained"] == false), "{nodes:?}");
+}
+
+#[test]
 fn processes_that_would_not_start_again_are_not_replaced() {
     let e3 = E3::new();
     e3.good(&["up", "--detach", "--port", "0", "--no-restart"]);

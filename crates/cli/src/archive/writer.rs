@@ -3,9 +3,9 @@
 use crate::ui::failure::{Exit, Failure};
 use e3_model::backup::BackupHead;
 use e3_wire::archive::{DATA_LEN_MAX, FrameKind, HEAD_LEN_MAX, encode_frame, header};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// A file that is being written. Unless it is finished, nothing of it stays.
@@ -24,13 +24,19 @@ impl Writer {
     /// Creates a file, which has no name of its own yet.
     pub fn create(path: &Path, replaces: bool) -> Result<Writer, Failure> {
         let mut name = path.file_name().unwrap_or_default().to_os_string();
-        name.push(format!(".{}.new", std::process::id()));
-        let temporary = path.with_file_name(name);
-        let mut options = OpenOptions::new();
+        name.push(".");
+        let dir = match path.parent() {
+            Some(dir) if dir != Path::new("") => dir,
+            _ => Path::new("."),
+        };
         // State may be confidential.
-        let file = options.write(true).create_new(true).mode(0o600);
-        let file = file.open(&temporary);
-        let file = file.map_err(|e| Failure::file("write", &temporary, &e))?;
+        let file = tempfile::Builder::new()
+            .prefix(&name)
+            .suffix(".new")
+            .permissions(fs::Permissions::from_mode(0o600))
+            .tempfile_in(dir)
+            .and_then(|file| file.keep().map_err(|e| e.error));
+        let (file, temporary) = file.map_err(|e| Failure::file("write", path, &e))?;
         Ok(Writer {
             path: path.to_path_buf(),
             replaces,

@@ -15,6 +15,7 @@
 //! DIR/run/cluster.json     supervisor, port, whether it is ready
 //! DIR/run/process-NAME.json  id and start time of each process
 //! DIR/run/program.json     the program of the processes, if `e3 upgrade` has changed it
+//! DIR/run/upgrading.json   the node that `e3 upgrade` has drained
 //! DIR/run/failure-NAME.json  why the start of a process failed
 //! ```
 
@@ -89,6 +90,15 @@ pub const PARTS: [&str; 11] = [
 
 /// Name of the supervisor process.
 pub const SUPERVISOR: &str = "supervisor";
+
+/// A node that an upgrade drains.
+#[derive(Serialize, Deserialize)]
+pub struct Upgrading {
+    /// Its name.
+    pub node: String,
+    /// Whether it was cordoned before.
+    pub cordoned: bool,
+}
 
 /// Why a start failed, for the process that waits for it.
 #[derive(Serialize, Deserialize)]
@@ -354,6 +364,26 @@ impl StateDir {
         self.write("program", &program)
     }
 
+    /// Chooses the program that was chosen before; none stands for the supervisor's.
+    pub fn restore_program(&self, before: Option<&Path>) -> Result<(), Failure> {
+        let Some(before) = before else {
+            let path = self.run_file("program");
+            return std::fs::remove_file(&path).map_err(|e| Failure::file("remove", &path, &e));
+        };
+        self.write_program(before)
+    }
+
+    /// The node that an upgrade has drained.
+    pub fn upgrading(&self) -> Result<Option<Upgrading>, Failure> {
+        self.read::<Option<Upgrading>>("upgrading")
+            .map(Option::flatten)
+    }
+
+    /// Records which node an upgrade drains, so that the next one resumes it if this one is killed.
+    pub fn write_upgrading(&self, upgrading: Option<&Upgrading>) -> Result<(), Failure> {
+        self.write("upgrading", &upgrading)
+    }
+
     /// Removes the records of an earlier run; whoever calls it holds the lock. The lock file stays: another supervisor may be about to
     /// lock it.
     pub fn clear_run(&self) -> Result<(), Failure> {
@@ -380,6 +410,10 @@ impl StateDir {
             let message = format!("{}: unreadable: {e}", path.display());
             Failure::new(Exit::Unexpected, message).hint("remove the file")
         };
+        // A power cut may leave the file empty, and leaves no process.
+        if text.is_empty() {
+            return Ok(None);
+        }
         serde_json::from_str(&text).map(Some).map_err(what)
     }
 

@@ -4,7 +4,7 @@
 use crate::cluster::client::Client;
 use crate::cluster::patience::Patience;
 use crate::cluster::process::Process;
-use crate::cluster::state_dir::{RunningCluster, StateDir};
+use crate::cluster::state_dir::{StateDir, Upgrading};
 use crate::commands::formats::{self, Release};
 use crate::limits::{
     DOWN_GRACE, DRAIN_BLOCKED_TIME, POLL_INTERVAL, RESTART_BACKOFF_MAX, UPGRADE_TIMEOUT,
@@ -74,7 +74,17 @@ fn replace(program: &Path, settings: &Settings) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Conflict, message).hint("e3 down, then e3 up --detach"));
     }
     let client = Client::of(&state, &cluster)?;
-    let active = client.cluster()?.format;
+    let stored = state.program()?;
+    // An upgrade that was killed may have left a program that does not start.
+    let goes_back = stored.as_ref().is_some_and(|stored| *stored != program);
+    let active = match client.cluster() {
+        Err(e) if e.may_pass() && goes_back => {
+            state.write_program(&program)?;
+            Patience::new(UPGRADE_TIMEOUT).ask(|| client.cluster())?
+        }
+        answer => answer?,
+    }
+    .format;
     if !release.formats.include(active) {
         let (name, formats) = (&release.release, release.formats);
         let message = format!(
@@ -82,7 +92,7 @@ fn replace(program: &Path, settings: &Settings) -> Result<(), Failure> {
         );
         return Err(Failure::new(Exit::Conflict, message));
     }
-    let before = state.program()?.or_else(|| cluster.supervisor.program());
+    let before = stored.clone().or_else(|| cluster.supervisor.program());
     let upgrade = Running {
         client,
         release,
@@ -93,11 +103,16 @@ fn replace(program: &Path, settings: &Settings) -> Result<(), Failure> {
         state,
         stop: interrupt::flag()?,
     };
+    if goes_back {
+        upgrade.state.write_program(&program)?;
+    }
     upgrade.wait_until_whole()?;
     upgrade.state.write_program(&program)?;
-    upgrade
-        .all(&cluster)
-        .map_err(|failure| failure.hint(&upgrade.back))?;
+    if let Err(failure) = upgrade.all() {
+        // What does not start with the new program starts again with the one before.
+        upgrade.state.restore_program(stored.as_deref())?;
+        return Err(failure.hint(&upgrade.back));
+    }
     let (name, formats) = (&upgrade.release.release, upgrade.release.formats);
     let back = &upgrade.back;
     output::print(&format!(
@@ -125,12 +140,13 @@ struct Running {
 }
 
 impl Running {
-    fn all(&self, cluster: &RunningCluster) -> Result<(), Failure> {
+    fn all(&self) -> Result<(), Failure> {
         self.controller()?;
-        for node in &cluster.nodes {
-            self.node(node)?;
+        // Those that are added from now on start with the new program.
+        for node in self.ask(Client::nodes)? {
+            self.node(&node.name)?;
         }
-        Ok(())
+        self.state.write_upgrading(None)
     }
 
     /// Ends a process, which the supervisor starts again with the stored program.
@@ -175,7 +191,17 @@ impl Running {
 
     fn node(&self, name: &str) -> Result<(), Failure> {
         let begin = Instant::now();
-        let before = self.ask(|c| c.node(name))?;
+        let mut before = self.ask(|c| c.node(name))?;
+        // An upgrade that was killed has left it drained.
+        if let Some(left) = self.state.upgrading()?.filter(|left| left.node == name) {
+            (before.drained, before.cordoned) = (false, left.cordoned);
+        }
+        if !before.drained {
+            self.state.write_upgrading(Some(&Upgrading {
+                node: name.into(),
+                cordoned: before.cordoned,
+            }))?;
+        }
         // What can go nowhere stays, if it survives the restart.
         let drain = DrainRequest {
             node: name.into(),
@@ -215,7 +241,9 @@ impl Running {
             if left.is_empty() {
                 return Ok(());
             }
-            let is_blocked = left.iter().all(|left| left.blocked);
+            // What waits for a node that is away for a moment is not.
+            let are_up = self.ask(Client::nodes)?.iter().all(|n| n.up);
+            let is_blocked = are_up && left.iter().all(|left| left.blocked);
             blocked = blocked.filter(|_| is_blocked);
             if is_blocked && blocked.get_or_insert_with(Instant::now).elapsed() > DRAIN_BLOCKED_TIME
             {

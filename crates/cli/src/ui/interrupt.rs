@@ -1,14 +1,16 @@
 //! Commands that end in order after Ctrl-C.
 
 use crate::ui::failure::{Exit, Failure};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The flag that the first Ctrl-C (or SIGTERM) sets; the second one ends the program at once.
+/// The flag that the first Ctrl-C sets, or SIGTERM, or SIGHUP, which comes when the terminal is closed; the
+/// second one ends the program at once.
 pub fn flag() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    let hang_up = (!ignores_hang_up()).then_some(SIGHUP);
+    for signal in [SIGINT, SIGTERM].into_iter().chain(hang_up) {
         let ends = 128 + signal;
         // In this order: the shutdown looks at the flag before it is set.
         signal_hook::flag::register_conditional_shutdown(signal, ends, stop.clone())
@@ -16,6 +18,14 @@ pub fn flag() -> Result<Arc<AtomicBool>, Failure> {
             .map_err(|e| Failure::new(Exit::Unexpected, format!("signal handler: {e}")))?;
     }
     Ok(stop)
+}
+
+/// Whether nohup started this program (Linux, proc_pid_status(5)).
+fn ignores_hang_up() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & (1 << (SIGHUP - 1)) != 0)
 }
 
 /// Fails with this message after Ctrl-C.

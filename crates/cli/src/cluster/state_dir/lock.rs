@@ -63,19 +63,19 @@ impl StateDir {
             Err(TryLockError::WouldBlock) => {
                 let mut pid = String::new();
                 let _ = file.read_to_string(&mut pid);
-                let message = format!(
-                    "a cluster is already up in {} (process {})",
-                    self.root.display(),
-                    pid.trim()
-                );
+                let mut message = format!("a cluster is already up in {}", self.root.display());
+                if !pid.trim().is_empty() {
+                    message += &format!(" (process {})", pid.trim());
+                }
                 let hint = "stop it with: e3 down, or start another one with --dir DIR --port PORT";
                 return Err(Failure::new(Exit::Conflict, message).hint(hint));
             }
         }
         let pid = format!("{}\n", std::process::id());
-        file.set_len(0)
-            .and_then(|()| file.write_all(pid.as_bytes()))
-            .map_err(|e| failed(&e))?;
+        // On a full disk the lock is held all the same.
+        let _ = file
+            .set_len(0)
+            .and_then(|()| file.write_all(pid.as_bytes()));
         Ok(Lock {
             file,
             path,

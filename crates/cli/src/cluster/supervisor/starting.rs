@@ -55,14 +55,16 @@ impl Supervisor {
         let mut failed = BTreeMap::new();
         loop {
             let is_over = |n: &NodeView| is_new(n) || failed.contains_key(&n.name);
+            // Nodes that are added meanwhile are started afterwards.
+            let is_awaited = |n: &&NodeView| before.iter().any(|b| b.name == n.name);
             match self.client.nodes() {
-                Ok(all) if all.iter().all(is_over) => {
+                Ok(all) if all.iter().filter(is_awaited).all(is_over) => {
                     failed.retain(|name, _| !all.iter().any(|n| n.name == *name && is_new(n)));
                     break;
                 }
-                // A controller that is away, or paused between the two questions, says nothing of itself.
                 Ok(_) if begin.elapsed() > UNHEALTHY_TIMEOUT => match self.client.health() {
-                    Err(failure) if failure.exit != Exit::Timeout => {
+                    // It is the controller that says so, and not that it has just gone away.
+                    Err(failure) if self.client.nodes().is_ok() => {
                         let message = format!("no node can join: {}", failure.message);
                         return Err(Failure::new(failure.exit, message));
                     }
