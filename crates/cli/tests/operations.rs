@@ -181,14 +181,22 @@ fn a_start_that_fails_leaves_nothing() {
         assert!(!state(&e3).exists(), "{arguments:?}");
     }
     // Nor does a start that is interrupted.
-    let mut starting = e3.command(&["up", "--port", "0"]).spawn().unwrap();
-    e3.until("it starts", |e3| {
-        state(e3).join("run/process-controller.json").exists()
-    });
-    let id = rustix::process::Pid::from_child(&starting);
-    kill_process(id, Signal::INT).unwrap();
-    if starting.wait().unwrap().code() == Some(1) {
-        assert!(!state(&e3).exists());
+    for arguments in ["up --port 0", "up --port 0 --detach"] {
+        let starting = e3.spawn(arguments);
+        e3.until("it starts", |e3| {
+            state(e3).join("run/process-controller.json").exists()
+        });
+        let id = rustix::process::Pid::from_child(&starting);
+        let _ = kill_process(id, Signal::INT);
+        let ended = ended(starting.wait_with_output().unwrap());
+        println!("{arguments}: {ended:?}");
+        if ended.code == 1 {
+            assert!(!state(&e3).exists());
+        } else {
+            // It was up already.
+            assert_eq!(ended.code, 0);
+            e3.run(&["down", "--purge", "--yes"]);
+        }
     }
 }
 

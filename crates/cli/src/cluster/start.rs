@@ -3,7 +3,7 @@
 use crate::cluster::durable;
 use crate::cluster::managed::open_log;
 use crate::cluster::process::Process;
-use crate::cluster::state_dir::{PARTS, RunningCluster, SUPERVISOR, StateDir};
+use crate::cluster::state_dir::{Choices, PARTS, RunningCluster, SUPERVISOR, StateDir};
 use crate::cluster::stop::{kill_left, stop_supervisor};
 use crate::cluster::supervisor::Supervisor;
 use crate::documents::builtin::{self, TOPOLOGY_DEFAULT};
@@ -11,14 +11,17 @@ use crate::limits::{
     DOWN_GRACE, FREE_PORT_TRIES, NODES_HERE_MAX, POLL_INTERVAL, PORTS_CHOSEN, UP_TIMEOUT,
 };
 use crate::ui::failure::{Exit, Failure};
-use crate::ui::output;
+use crate::ui::{interrupt, output};
 use e3_model::Topology;
+use e3_model::application::Durability;
 use e3_random::Random;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// A start in progress. If it is dropped before the cluster is ready, it removes what it created, and restores
@@ -29,7 +32,10 @@ pub struct Start {
     /// Files and directories that did not exist before, innermost first.
     created: Vec<PathBuf>,
     /// What was chosen at earlier starts: files and their contents.
-    choices: Vec<(PathBuf, Vec<u8>)>,
+    chosen_before: Vec<(PathBuf, Vec<u8>)>,
+    choices: Choices,
+    /// Set by Ctrl-C.
+    stop: Option<Arc<AtomicBool>>,
     /// The supervisor that it has started in the background.
     supervisor: Option<Process>,
     is_done: bool,
@@ -67,7 +73,9 @@ impl Start {
             state: state.clone(),
             port,
             created: parts.chain(parents).filter(|path| !path.exists()).collect(),
-            choices: choices.collect(),
+            chosen_before: choices.collect(),
+            choices: Choices::default(),
+            stop: None,
             supervisor: None,
             is_done: false,
         };
@@ -78,9 +86,21 @@ impl Start {
         Ok(start)
     }
 
+    /// Chooses for the cluster, if this is the start that gets the lock.
+    pub fn choose(mut self, choices: Choices) -> Start {
+        self.choices = choices;
+        self
+    }
+
+    /// Ends when this flag is set.
+    pub fn until(mut self, stop: Arc<AtomicBool>) -> Start {
+        self.stop = Some(stop);
+        self
+    }
+
     /// Starts the cluster as children of this process.
     pub fn in_foreground(mut self, no_restart: bool) -> Result<Supervisor, Failure> {
-        let supervisor = Supervisor::start(&self.state, self.port, no_restart);
+        let supervisor = Supervisor::start(&self.state, self.port, no_restart, &self.choices);
         self.is_done = supervisor.is_ok();
         supervisor.map_err(|failure| self.explain(failure))
     }
@@ -115,6 +135,14 @@ impl Start {
         if no_restart {
             command.arg("--no-restart");
         }
+        match self.choices.durability {
+            Some(Durability::Disk) => drop(command.args(["--durability", "disk"])),
+            Some(Durability::Memory) => drop(command.args(["--durability", "memory"])),
+            None => {}
+        }
+        if let Some(file) = &self.choices.secret_key_file {
+            command.arg("--secret-key-file").arg(file);
+        }
         if lifetime == Lifetime::ThisProcess {
             command
                 .args(["--parent", &std::process::id().to_string()])
@@ -126,7 +154,7 @@ impl Start {
             .map_err(|e| unexpected("start the supervisor", e))?;
         self.supervisor = Process::of(child.id());
         let spinner = output::spinner("starting");
-        let cluster = wait_until_ready(state, child);
+        let cluster = wait_until_ready(state, child, self.stop.as_deref());
         spinner.finish_and_clear();
         cluster
     }
@@ -152,7 +180,7 @@ impl Drop for Start {
         let Ok(_lock) = self.state.lock() else { return };
         kill_left(&self.state);
         let _ = self.state.clear_run();
-        for (path, content) in &self.choices {
+        for (path, content) in &self.chosen_before {
             let _ = durable::write(path, 0o600, content);
         }
         for path in &self.created {
@@ -257,9 +285,16 @@ fn take_port(port: u16) -> io::Result<()> {
 }
 
 /// Waits until the cluster is ready or its supervisor has exited.
-fn wait_until_ready(state: &StateDir, mut supervisor: Child) -> Result<RunningCluster, Failure> {
+fn wait_until_ready(
+    state: &StateDir,
+    mut supervisor: Child,
+    stop: Option<&AtomicBool>,
+) -> Result<RunningCluster, Failure> {
     let begin = Instant::now();
     loop {
+        if let Some(stop) = stop {
+            interrupt::check(stop, "interrupted while starting")?;
+        }
         // The record may be that of a supervisor that another process started at the same time.
         if let Some(cluster) = state.running()?
             && cluster.ready
@@ -295,7 +330,6 @@ fn unexpected(what: &str, error: std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use e3_model::application::Durability;
 
     #[test]
     fn a_port_in_use_is_named() {

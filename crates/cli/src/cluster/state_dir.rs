@@ -91,6 +91,15 @@ pub const PARTS: [&str; 11] = [
 /// Name of the supervisor process.
 pub const SUPERVISOR: &str = "supervisor";
 
+/// What a start chooses for its cluster, and later ones keep. Without a choice it is as before.
+#[derive(Clone, Default, Debug)]
+pub struct Choices {
+    /// The durability of services whose manifests give none.
+    pub durability: Option<Durability>,
+    /// File of the key that secrets are encrypted under.
+    pub secret_key_file: Option<PathBuf>,
+}
+
 /// A node that an upgrade drains.
 #[derive(Serialize, Deserialize)]
 pub struct Upgrading {
@@ -222,6 +231,17 @@ impl StateDir {
     pub fn write_topology(&self, text: &str) -> Result<(), Failure> {
         let path = self.topology_file();
         durable::write(&path, 0o600, text.as_bytes()).map_err(|e| Failure::file("write", &path, &e))
+    }
+
+    /// Stores what a start has chosen. Whoever calls it holds the lock: another start may choose otherwise.
+    pub fn choose(&self, choices: &Choices) -> Result<(), Failure> {
+        if let Some(durability) = choices.durability {
+            self.set_durability(durability)?;
+        }
+        if let Some(file) = &choices.secret_key_file {
+            self.set_secret_key_file(file)?;
+        }
+        Ok(())
     }
 
     /// Chooses the durability of services whose manifests give none.

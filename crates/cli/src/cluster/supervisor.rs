@@ -12,7 +12,7 @@ use crate::cluster::client::Client;
 use crate::cluster::credentials;
 use crate::cluster::managed::{Managed, ending};
 use crate::cluster::process::{Process, raise_open_files};
-use crate::cluster::state_dir::{Lock, RunningCluster, SUPERVISOR, StateDir};
+use crate::cluster::state_dir::{Choices, Lock, RunningCluster, SUPERVISOR, StateDir};
 use crate::cluster::watch::{Event, report_exit, watch_nodes};
 use crate::limits::{
     DOWN_GRACE, LOCK_CHECK_INTERVAL, RESTART_BACKOFF_MAX, RESTART_QUICK, STATUS_INTERVAL,
@@ -20,6 +20,7 @@ use crate::limits::{
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::text::plural;
 use clap::Args;
+use e3_model::application::Durability;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::{OsStr, OsString};
@@ -40,6 +41,12 @@ pub struct Supervise {
     /// State directory.
     #[arg(long)]
     pub state: PathBuf,
+    /// Where stateful services keep their state if their manifests do not say.
+    #[arg(long, value_parser = parse_durability)]
+    pub durability: Option<Durability>,
+    /// File of the key that secrets are encrypted under.
+    #[arg(long)]
+    pub secret_key_file: Option<PathBuf>,
     /// Process whose end is to end this one.
     #[arg(long)]
     pub parent: Option<u32>,
@@ -65,7 +72,12 @@ pub struct Supervisor {
 impl Supervisor {
     /// Locks the state directory and starts all processes; returns when every node is up. In a cluster that
     /// has run before, a node that does not start keeps nobody from using the others.
-    pub fn start(state: &StateDir, port: u16, no_restart: bool) -> Result<Supervisor, Failure> {
+    pub fn start(
+        state: &StateDir,
+        port: u16,
+        no_restart: bool,
+        choices: &Choices,
+    ) -> Result<Supervisor, Failure> {
         let system =
             |what: &str, e: std::io::Error| Failure::new(Exit::Unexpected, format!("{what}: {e}"));
         raise_open_files();
@@ -73,6 +85,7 @@ impl Supervisor {
         let lock = state.lock()?;
         kill_leftovers(state);
         state.clear_run()?;
+        state.choose(choices)?;
         credentials::provide(state)?;
         let topology = state.stored_topology()?;
         let (events_in, events) = channel();
@@ -351,13 +364,27 @@ pub fn run_detached(args: &Supervise) -> Result<(), Failure> {
         // A new session, so that closing the terminal does not end it.
         None => drop(rustix::process::setsid()),
     }
-    let supervisor = Supervisor::start(&state, args.port, args.no_restart).inspect_err(|f| {
+    let choices = Choices {
+        durability: args.durability,
+        secret_key_file: args.secret_key_file.clone(),
+    };
+    let supervisor = Supervisor::start(&state, args.port, args.no_restart, &choices);
+    let supervisor = supervisor.inspect_err(|f| {
         // For the process that waits for the start.
         let _ = state.write_start_failure(SUPERVISOR, f);
     })?;
     let nodes = plural(supervisor.cluster().nodes.len(), "node");
     tracing::info!("{} with {nodes}", supervisor.cluster().url());
     supervisor.run(|_| {})
+}
+
+/// Reads "disk" or "memory".
+pub fn parse_durability(text: &str) -> Result<Durability, String> {
+    match text {
+        "disk" => Ok(Durability::Disk),
+        "memory" => Ok(Durability::Memory),
+        _ => Err("must be disk or memory".into()),
+    }
 }
 
 /// Ends this process when its parent ends.

@@ -2,12 +2,13 @@
 
 use crate::cluster::client::Client;
 use crate::cluster::start::{Lifetime, Start};
-use crate::cluster::state_dir::{RunningCluster, StateDir};
+use crate::cluster::state_dir::{Choices, RunningCluster, StateDir};
+use crate::cluster::supervisor::parse_durability;
 use crate::limits::STATUS_INTERVAL;
 use crate::settings::Settings;
 use crate::ui::failure::Failure;
-use crate::ui::output;
 use crate::ui::text::{plural, rate};
+use crate::ui::{interrupt, output};
 use clap::Args;
 use e3_model::api::AppView;
 use e3_model::application::Durability;
@@ -48,14 +49,13 @@ pub fn run(args: &Up, settings: &Settings) -> Result<(), Failure> {
         .clone()
         .or_else(|| settings.file.topology.clone());
     let start = Start::prepare(&state, topology.as_deref(), settings.port(args.port)?)?;
-    if let Some(durability) = args.durability {
-        state.set_durability(durability)?;
-    }
-    if let Some(file) = &args.secret_key_file {
-        state.set_secret_key_file(file)?;
-    }
+    let start = start.choose(Choices {
+        durability: args.durability,
+        secret_key_file: args.secret_key_file.clone(),
+    });
     let begin = Instant::now();
     if args.detach {
+        let start = start.until(interrupt::flag()?);
         let cluster = start.in_background(args.no_restart, Lifetime::UntilStopped)?;
         output::print(&format!("{}\n", greeting(&cluster, begin)))?;
         report_not_started(&cluster);
@@ -69,14 +69,6 @@ pub fn run(args: &Up, settings: &Settings) -> Result<(), Failure> {
     report_lost_state(Client::of(&state, cluster));
     let mut status = StatusLine::new();
     supervisor.run(|client| status.update(client))
-}
-
-fn parse_durability(text: &str) -> Result<Durability, String> {
-    match text {
-        "disk" => Ok(Durability::Disk),
-        "memory" => Ok(Durability::Memory),
-        _ => Err("must be disk or memory".into()),
-    }
 }
 
 /// Says which nodes did not start, and why.

@@ -3,7 +3,7 @@
 
 use crate::cluster::client::Client;
 use crate::cluster::start::{Lifetime, Start};
-use crate::cluster::state_dir::StateDir;
+use crate::cluster::state_dir::{Choices, StateDir};
 use crate::cluster::stop::stop;
 use crate::commands::deploy;
 use crate::documents::Sources;
@@ -45,8 +45,10 @@ impl Own {
             .tempdir()
             .map_err(|e| Failure::new(Exit::Unexpected, format!("temporary directory: {e}")))?;
         let state = StateDir::new(dir.path());
-        let start = Start::prepare(&state, topology, 0)?;
-        state.set_durability(Durability::Memory)?;
+        let start = Start::prepare(&state, topology, 0)?.choose(Choices {
+            durability: Some(Durability::Memory),
+            ..Choices::default()
+        });
         output::say(&format!("starting a cluster in {}", dir.path().display()));
         let cluster = start.in_background(false, Lifetime::ThisProcess)?;
         let own = Own {

@@ -3,7 +3,7 @@
 use crate::cluster::client::Client;
 use crate::cluster::process::Process;
 use crate::cluster::start::{Lifetime, Start};
-use crate::cluster::state_dir::StateDir;
+use crate::cluster::state_dir::{Choices, StateDir};
 use crate::cluster::stop::stop;
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
@@ -45,11 +45,11 @@ impl DemoCluster {
         };
         let state = StateDir::new(&root);
         let is_new = state.topology()?.is_none();
-        let start = Start::prepare(&state, topology, port)?;
         // A cluster that was there before keeps what was chosen for it.
-        if is_new {
-            state.set_durability(Durability::Memory)?;
-        }
+        let start = Start::prepare(&state, topology, port)?.choose(Choices {
+            durability: is_new.then_some(Durability::Memory),
+            ..Choices::default()
+        });
         output::say(&format!("starting a cluster in {}", root.display()));
         let begin = Instant::now();
         let lifetime = if keep.is_some() {
