@@ -278,15 +278,18 @@ impl DedupTable {
     }
 
     /// The attempt under which a copy of a handled message is answered once more; None if it asks
-    /// for nothing new. With an idempotency key each ingress counts attempts for itself, so every
-    /// copy that one passes on asks; any other asks if its attempt is higher than those before.
+    /// for nothing new. With an idempotency key each ingress counts attempts for itself, and the primary of each
+    /// shard, whose successor does not know them, so every copy that one passes on asks; any other asks if its
+    /// attempt, which the client counts, is higher than those before.
     pub(crate) fn next_attempt(&mut self, slot: Slot, id: &MessageId, attempt: u16) -> Option<u16> {
         let client = self.clients.get_mut(&(slot, id.request.client))?;
         let entry = client.get_mut(id)?;
-        let next = match id.via {
-            Via::Ingress if entry.is_keyed() => attempt.max(entry.attempt.saturating_add(1)),
-            _ if attempt > entry.attempt => attempt,
-            _ => return None,
+        let next = if entry.is_keyed() {
+            attempt.max(entry.attempt.saturating_add(1))
+        } else if attempt > entry.attempt {
+            attempt
+        } else {
+            return None;
         };
         Rc::make_mut(entry).attempt = next;
         Some(next)
