@@ -184,4 +184,8 @@ fn no_node_stays_drained_when_the_controller_ends_or_the_owner_interrupts() {
     assert_eq!(interrupted.code, 1, "{interrupted:?}");
     assert!(interrupted.err.contains("interrupted"), "{interrupted:?}");
     assert!(!drained(&e3));
+    // What an operator drains stays drained.
+    e3.good(&["node", "drain", "s1-host"]);
+    e3.good(&["upgrade", "--program", &program]);
+    assert!(drained(&e3));
 }

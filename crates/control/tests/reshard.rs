@@ -271,7 +271,6 @@ fn a_merge_takes_no_copy_off_a_node_that_gets_no_new_ones() {
         );
         s.ok(Command::Resume { node });
         if keeps {
-            // It has begun when the node gets no new copies any more.
             reshard(&mut s, 1).unwrap();
         }
         s.settle();

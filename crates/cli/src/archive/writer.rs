@@ -1,5 +1,6 @@
 //! Writes the file of a backup.
 
+use crate::cluster::durable::dir_of;
 use crate::ui::failure::{Exit, Failure};
 use e3_model::backup::BackupHead;
 use e3_wire::archive::{DATA_LEN_MAX, FrameKind, HEAD_LEN_MAX, encode_frame, header};
@@ -25,16 +26,12 @@ impl Writer {
     pub fn create(path: &Path, replaces: bool) -> Result<Writer, Failure> {
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(".");
-        let dir = match path.parent() {
-            Some(dir) if dir != Path::new("") => dir,
-            _ => Path::new("."),
-        };
         // State may be confidential.
         let file = tempfile::Builder::new()
             .prefix(&name)
             .suffix(".new")
             .permissions(fs::Permissions::from_mode(0o600))
-            .tempfile_in(dir)
+            .tempfile_in(dir_of(path))
             .and_then(|file| file.keep().map_err(|e| e.error));
         let (file, temporary) = file.map_err(|e| Failure::file("write", path, &e))?;
         Ok(Writer {
@@ -78,10 +75,7 @@ impl Writer {
             } else {
                 name_new(&self.temporary, &self.path)?;
             }
-            match self.path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-                Some(dir) => File::open(dir)?.sync_all(),
-                None => Ok(()),
-            }
+            File::open(dir_of(&self.path))?.sync_all()
         });
         named.map_err(|e| match e.kind() {
             ErrorKind::AlreadyExists => {

@@ -8,10 +8,7 @@ use std::path::Path;
 /// Writes a file whole or not at all, in place of what is there; returns when its content and its name are
 /// durable.
 pub(super) fn write(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
-    let dir = match path.parent() {
-        Some(dir) if dir != Path::new("") => dir,
-        _ => Path::new("."),
-    };
+    let dir = dir_of(path);
     let mut file = tempfile::Builder::new()
         .permissions(Permissions::from_mode(mode))
         .tempfile_in(dir)?;
@@ -19,6 +16,14 @@ pub(super) fn write(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
     file.as_file().sync_all()?;
     file.persist(path).map_err(|e| e.error)?;
     File::open(dir)?.sync_all()
+}
+
+/// The directory of a file.
+pub fn dir_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(dir) if dir != Path::new("") => dir,
+        _ => Path::new("."),
+    }
 }
 
 #[cfg(test)]

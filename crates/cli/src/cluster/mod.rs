@@ -3,7 +3,7 @@
 pub mod access;
 pub mod client;
 pub mod credentials;
-mod durable;
+pub mod durable;
 mod managed;
 pub mod meters;
 mod orchestrator;

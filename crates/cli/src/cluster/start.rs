@@ -3,7 +3,9 @@
 use crate::cluster::durable;
 use crate::cluster::managed::open_log;
 use crate::cluster::process::Process;
-use crate::cluster::state_dir::{Choices, PARTS, RunningCluster, SUPERVISOR, StateDir};
+use crate::cluster::state_dir::{
+    Choices, PARTS, RunningCluster, SUPERVISOR, StateDir, durability_name,
+};
 use crate::cluster::stop::{kill_left, stop_supervisor};
 use crate::cluster::supervisor::Supervisor;
 use crate::documents::builtin::{self, TOPOLOGY_DEFAULT};
@@ -13,7 +15,6 @@ use crate::limits::{
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::{interrupt, output};
 use e3_model::Topology;
-use e3_model::application::Durability;
 use e3_random::Random;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
@@ -135,10 +136,8 @@ impl Start {
         if no_restart {
             command.arg("--no-restart");
         }
-        match self.choices.durability {
-            Some(Durability::Disk) => drop(command.args(["--durability", "disk"])),
-            Some(Durability::Memory) => drop(command.args(["--durability", "memory"])),
-            None => {}
+        if let Some(durability) = self.choices.durability {
+            command.args(["--durability", durability_name(durability)]);
         }
         if let Some(file) = &self.choices.secret_key_file {
             command.arg("--secret-key-file").arg(file);
@@ -330,6 +329,7 @@ fn unexpected(what: &str, error: std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use e3_model::application::Durability;
 
     #[test]
     fn a_port_in_use_is_named() {

@@ -100,6 +100,21 @@ pub struct Choices {
     pub secret_key_file: Option<PathBuf>,
 }
 
+/// Reads "disk" or "memory".
+pub fn parse_durability(text: &str) -> Result<Durability, String> {
+    let all = [Durability::Disk, Durability::Memory];
+    let found = all.into_iter().find(|d| durability_name(*d) == text);
+    found.ok_or_else(|| "must be disk or memory".into())
+}
+
+/// What [`parse_durability`] reads.
+pub(super) fn durability_name(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Disk => "disk",
+        Durability::Memory => "memory",
+    }
+}
+
 /// A node that an upgrade drains.
 #[derive(Serialize, Deserialize)]
 pub struct Upgrading {
@@ -246,10 +261,7 @@ impl StateDir {
 
     /// Chooses the durability of services whose manifests give none.
     pub fn set_durability(&self, durability: Durability) -> Result<(), Failure> {
-        let text = match durability {
-            Durability::Memory => "memory\n",
-            Durability::Disk => "disk\n",
-        };
+        let text = format!("{}\n", durability_name(durability));
         let path = self.durability_file();
         durable::write(&path, 0o600, text.as_bytes()).map_err(|e| Failure::file("write", &path, &e))
     }
@@ -388,7 +400,12 @@ impl StateDir {
     pub fn restore_program(&self, before: Option<&Path>) -> Result<(), Failure> {
         let Some(before) = before else {
             let path = self.run_file("program");
-            return std::fs::remove_file(&path).map_err(|e| Failure::file("remove", &path, &e));
+            return match std::fs::remove_file(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    Err(Failure::file("remove", &path, &e))
+                }
+                _ => Ok(()),
+            };
         };
         self.write_program(before)
     }

@@ -12,7 +12,9 @@ use crate::cluster::client::Client;
 use crate::cluster::credentials;
 use crate::cluster::managed::{Managed, ending};
 use crate::cluster::process::{Process, raise_open_files};
-use crate::cluster::state_dir::{Choices, Lock, RunningCluster, SUPERVISOR, StateDir};
+use crate::cluster::state_dir::{
+    Choices, Lock, RunningCluster, SUPERVISOR, StateDir, parse_durability,
+};
 use crate::cluster::watch::{Event, report_exit, watch_nodes};
 use crate::limits::{
     DOWN_GRACE, LOCK_CHECK_INTERVAL, RESTART_BACKOFF_MAX, RESTART_QUICK, STATUS_INTERVAL,
@@ -376,15 +378,6 @@ pub fn run_detached(args: &Supervise) -> Result<(), Failure> {
     let nodes = plural(supervisor.cluster().nodes.len(), "node");
     tracing::info!("{} with {nodes}", supervisor.cluster().url());
     supervisor.run(|_| {})
-}
-
-/// Reads "disk" or "memory".
-pub fn parse_durability(text: &str) -> Result<Durability, String> {
-    match text {
-        "disk" => Ok(Durability::Disk),
-        "memory" => Ok(Durability::Memory),
-        _ => Err("must be disk or memory".into()),
-    }
 }
 
 /// Ends this process when its parent ends.

@@ -2,8 +2,7 @@
 
 use crate::cluster::client::Client;
 use crate::cluster::start::{Lifetime, Start};
-use crate::cluster::state_dir::{Choices, RunningCluster, StateDir};
-use crate::cluster::supervisor::parse_durability;
+use crate::cluster::state_dir::{Choices, RunningCluster, StateDir, parse_durability};
 use crate::limits::STATUS_INTERVAL;
 use crate::settings::Settings;
 use crate::ui::failure::Failure;

@@ -105,12 +105,16 @@ fn replace(program: &Path, settings: &Settings) -> Result<(), Failure> {
     };
     if goes_back {
         upgrade.state.write_program(&program)?;
+        upgrade.wait_until_whole()?;
+    } else {
+        upgrade.wait_until_whole()?;
+        upgrade.state.write_program(&program)?;
     }
-    upgrade.wait_until_whole()?;
-    upgrade.state.write_program(&program)?;
     if let Err(failure) = upgrade.all() {
         // What does not start with the new program starts again with the one before.
-        upgrade.state.restore_program(stored.as_deref())?;
+        if let Err(also) = upgrade.state.restore_program(stored.as_deref()) {
+            output::say(&also.message);
+        }
         return Err(failure.hint(&upgrade.back));
     }
     let (name, formats) = (&upgrade.release.release, upgrade.release.formats);
@@ -146,7 +150,7 @@ impl Running {
         for node in self.ask(Client::nodes)? {
             self.node(&node.name)?;
         }
-        self.state.write_upgrading(None)
+        Ok(())
     }
 
     /// Ends a process, which the supervisor starts again with the stored program.
@@ -224,6 +228,7 @@ impl Running {
             if before.cordoned {
                 self.ask(|c| c.cordon(name))?;
             }
+            self.state.write_upgrading(None)?;
         }
         replaced?;
         self.wait_until_whole()?;

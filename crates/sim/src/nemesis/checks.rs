@@ -78,14 +78,16 @@ impl Run<'_> {
     pub(super) fn check_waits(&mut self) {
         let (now, is_disturbed) = (self.cluster.now, self.is_disturbed());
         let longest = self.waits.look(now, is_disturbed, &self.cluster.clients);
-        // Several attempts in a row may be lost.
-        let is_lossy = self.scenario.network.loss_permille >= LOSSY_PERMILLE;
-        let lost = if is_lossy {
-            RETRY_AFTER_MAX
-        } else {
-            Nanos::ZERO
+        let most = || {
+            // Several attempts in a row may be lost.
+            let is_lossy = self.scenario.network.loss_permille >= LOSSY_PERMILLE;
+            let retries = if is_lossy {
+                RETRY_AFTER_MAX
+            } else {
+                Nanos::ZERO
+            };
+            WAIT_MAX + retries + self.scenario.work() + self.scenario.writing_time()
         };
-        let most = || WAIT_MAX + lost + self.scenario.work() + self.scenario.writing_time();
         if let Some(awaited) = longest
             && !self.asks_or_publishes()
             && awaited.waited > most()
@@ -108,7 +110,7 @@ impl Run<'_> {
         let control = &self.controller.control;
         let mut members = control.topology.nodes();
         let is_out_of_service = !control.drained.is_empty() || !control.cordoned.is_empty();
-        let is_cut = control.members.values().any(|m| !m.unreachable.is_empty());
+        let is_cut = || control.members.values().any(|m| !m.unreachable.is_empty());
         let mut lacks_a_copy = control.apps.values().flat_map(|app| {
             app.plan.shards.iter().map(|shard| {
                 let refuses = app.plan.app.service(shard.service).when_alone == WhenAlone::Refuse;
@@ -123,7 +125,7 @@ impl Run<'_> {
             || self.controller.is_writing(self.cluster.now)
             || !self.controller.refused_damaged().is_empty()
             || members.any(|node| is_away(node.id.0))
-            || (is_out_of_service || is_cut) && lacks_a_copy.any(|lacks| lacks)
+            || (is_out_of_service || is_cut()) && lacks_a_copy.any(|lacks| lacks)
     }
 
     /// Waits until the controller decides, and checks that it does so in time.
