@@ -5,6 +5,9 @@ use super::disks::End;
 use e3_model::plan::{AppPlan, ShardPlan};
 use e3_model::{Nanos, NodeId, ShardKey, Timestamp};
 
+/// How long a process is away that is killed after the fault that it belongs to: its shards fail over meanwhile.
+const KILLED_FOR: Nanos = Nanos::from_secs(1);
+
 impl Run<'_> {
     /// Kills a process.
     pub(super) fn kill_one(&mut self, node: u32) {
@@ -110,7 +113,8 @@ impl Run<'_> {
         }
     }
 
-    /// Carries out the kills that follow other faults.
+    /// Carries out the kills that follow other faults. If the fault is over, nothing else starts the process
+    /// again.
     pub(super) fn kill_late(&mut self) {
         let now = self.cluster.now;
         let (due, later) = std::mem::take(&mut self.kills)
@@ -118,7 +122,12 @@ impl Run<'_> {
             .partition(|(at, _)| *at <= now);
         self.kills = later;
         for (_, node) in due {
+            let was_up = self.agents.is_up(node);
             self.kill_one(node);
+            let is_down = was_up && !self.agents.is_up(node);
+            if is_down && !self.active.iter().any(|act| act.fault.may_revive(node)) {
+                self.revivals.push((now + KILLED_FOR, node));
+            }
         }
     }
 

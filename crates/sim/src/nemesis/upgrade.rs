@@ -51,6 +51,19 @@ impl Run<'_> {
         }
     }
 
+    /// Whether a fault is an upgrade, or the way back, that has replaced all processes.
+    pub(super) fn has_replaced_all(&self, fault: &Fault) -> bool {
+        let is_next = match fault {
+            Fault::Upgrade(_) => true,
+            Fault::Downgrade(_) => false,
+            _ => return false,
+        };
+        let mut nodes = self.nodes().into_iter();
+        self.releases.controller == is_next
+            && nodes.all(|node| self.formats_of(node) == formats(is_next))
+            && self.is_raised() == is_next
+    }
+
     /// Replaces the process of a node, unless that must wait for copies of its shards elsewhere.
     fn replace(&mut self, node: u32, is_next: bool) {
         if !self.agents.is_up(node) {

@@ -228,6 +228,15 @@ impl Fault {
         )
     }
 
+    /// Whether it kills a node some time after it begins, and may start this one at its end.
+    pub(crate) fn may_revive(&self, node: u32) -> bool {
+        match self {
+            Fault::CutAndKill(killed, _) => *killed == node,
+            Fault::MoveAndKill(_) => true,
+            _ => false,
+        }
+    }
+
     /// The application that it acts on, if it names one.
     pub(crate) fn app_mut(&mut self) -> Option<&mut usize> {
         match self {
