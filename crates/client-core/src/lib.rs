@@ -43,6 +43,7 @@ mod keyed;
 pub mod limits;
 mod operation;
 mod outbox;
+mod reply_time;
 mod requests;
 mod routes;
 

@@ -10,8 +10,9 @@ use crate::keyed::Keyed;
 use crate::limits::*;
 use crate::operation::{Attempt, Call, Operation};
 use crate::outbox::Outbox;
+use crate::reply_time::ReplyTime;
 use crate::routes::Routes;
-use e3_model::{Address, Formats, MessageId, RequestId, ShardKey, Slot, Timestamp};
+use e3_model::{Address, Formats, MessageId, Nanos, RequestId, ShardKey, Slot, Timestamp};
 use e3_random::Random;
 use e3_wire::client::{ClientFrame, DeadLetters};
 use e3_wire::datagram::{Header, open};
@@ -25,8 +26,9 @@ struct Pending {
     tag: u64,
     operation: Operation,
     due: Timestamp,
-    /// When the first attempt was sent.
+    /// When the first attempt was sent, and the last.
     sent: Timestamp,
+    last_sent: Timestamp,
     deadline: Timestamp,
     attempts: u16,
     /// Attempts that were not admitted.
@@ -44,6 +46,16 @@ impl Pending {
     /// No attempt was admitted.
     fn is_refused(&self) -> bool {
         self.attempts > 0 && self.refused.len() == usize::from(self.attempts)
+    }
+
+    /// Time from an attempt to the reply to it, if it is known when the attempt was sent.
+    fn took(&self, now: Timestamp, attempt: u16) -> Option<Nanos> {
+        let sent = match attempt {
+            0 => self.sent,
+            last if last + 1 == self.attempts => self.last_sent,
+            _ => return None,
+        };
+        Some(now.since(sent))
     }
 
     /// Where to try next: every other time the shard's node, otherwise each node in turn. What is known
@@ -73,6 +85,7 @@ pub struct Requests {
     timers: BTreeSet<(Timestamp, u64)>,
     /// For waits between attempts.
     random: Random,
+    reply_time: ReplyTime,
     outbox: Outbox,
     events: VecDeque<Event>,
     stray: u64,
@@ -91,6 +104,7 @@ impl Requests {
             keyed: Keyed::default(),
             timers: BTreeSet::new(),
             random: Random::new(client),
+            reply_time: ReplyTime::default(),
             outbox: Outbox::default(),
             events: VecDeque::new(),
             stray: 0,
@@ -192,6 +206,7 @@ impl Requests {
             operation,
             due,
             sent: now,
+            last_sent: now,
             deadline,
             attempts: 0,
             refused: BTreeSet::new(),
@@ -229,6 +244,7 @@ impl Requests {
             });
             p.attempts = p.attempts.saturating_add(1);
             p.to = Some(to);
+            p.last_sent = now;
             self.outbox.push(to, &frame);
         }
         let at = if now < p.deadline {
@@ -253,9 +269,15 @@ impl Requests {
         while let Some((at, seq)) = self.timers.first().copied()
             && at <= now
         {
-            self.routes_may_be_old = true;
             let p = self.pending.get_mut(&seq).expect("timers are of pending");
             let refused = p.is_refused();
+            // Where answers take long, a retry would only make them take longer.
+            let slow = (p.last_sent + self.reply_time.wait()).min(p.deadline);
+            if now < slow && p.attempts > 0 && !refused {
+                self.set_timer(seq, slow);
+                continue;
+            }
+            self.routes_may_be_old = true;
             if now < p.deadline {
                 let to = p.other_node(&self.routes);
                 self.attempt(now, seq, to);
@@ -346,6 +368,12 @@ impl Requests {
         }
         let is_call = matches!(p.operation, Operation::Call { .. });
         if !is_call || !is_refusal(reply.outcome) {
+            if is_call
+                && matches!(reply.outcome, Outcome::Done | Outcome::Failed)
+                && let Some(took) = p.took(now, attempt)
+            {
+                self.reply_time.record(took);
+            }
             self.complete(now, seq, Some(reply));
             return;
         }

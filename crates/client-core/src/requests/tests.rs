@@ -369,3 +369,45 @@ fn every_node_is_tried() {
     }
     assert_eq!(tried[..6], [2, 3, 2, 1, 2, 3], "{tried:?}");
 }
+
+/// 2,000 senders and a node that handles 1,000 attempts a second, so that each waits for two seconds.
+#[test]
+fn requests_that_queue_for_longer_than_a_retry_waits_are_not_all_sent_again() {
+    let mut r = requests();
+    let mut queue = VecDeque::new();
+    let (mut handled, mut attempts) = (0, 0);
+    for now in (0..60_000).map(|ms| Timestamp(ms * 1_000_000)) {
+        r.on_timer(now);
+        for _ in r.in_flight()..2_000 {
+            let call = Call {
+                tag: 0,
+                key: b"k".to_vec(),
+                payload: vec![],
+            };
+            r.submit(now, now, now + Nanos::from_secs(60), call);
+        }
+        queue.extend(sent(&mut r).into_iter().map(|(_, q)| (q.id.seq, q.attempt)));
+        let Some((seq, attempt)) = queue.pop_front() else {
+            continue;
+        };
+        let reply = Reply {
+            outcome: Outcome::Done,
+            status: 0,
+            payload: vec![],
+        };
+        let id = RequestId { client: 7, seq };
+        let frame = ClientFrame::Reply { id, attempt, reply };
+        r.on_datagram(now, &frame.to_datagram(Format::NEWEST));
+        attempts += 1;
+        match r.poll_event() {
+            Some(Event::Completed(_)) => handled += 1,
+            other => assert!(matches!(other, Some(Event::Duplicate(_)) | None)),
+        }
+    }
+    // The first ones are sent before anything is known of the node.
+    let repeated = attempts - handled;
+    assert!(
+        repeated < 10_000 && handled > 50_000,
+        "{repeated} of {attempts}"
+    );
+}

@@ -59,7 +59,9 @@ impl Run<'_> {
             }
             Fault::NodeDiskFull(node) => self.cluster.fill_disk(*node, true),
             Fault::NodeTornWrite(node) => self.tears.push(*node),
-            Fault::NodeBitRot(node) => self.end_process(*node, End::Rot),
+            Fault::NodeBitRot(node) => {
+                self.end_process(*node, End::Rot);
+            }
             Fault::NodeLostWrites(node) => self.cluster.let_disk_lie(*node, true),
             Fault::ClockStep(node, offset_ms) => {
                 self.agents.set_wall_offset_ms(*node, *offset_ms);

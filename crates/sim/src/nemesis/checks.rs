@@ -106,7 +106,8 @@ impl Run<'_> {
     /// instances off all nodes that could take a shard without copies, or a backup without which the shard refuses
     /// requests. That such a copy is placed later is checked after healing.
     fn is_disturbed(&self) -> bool {
-        let is_fault = |act: &Act| !act.fault.is_operation() && !self.has_replaced_all(&act.fault);
+        let is_fault =
+            |act: &Act| !act.fault.is_operation() && !self.is_finished_upgrade(&act.fault);
         let control = &self.controller.control;
         let mut members = control.topology.nodes();
         let is_out_of_service = !control.drained.is_empty() || !control.cordoned.is_empty();

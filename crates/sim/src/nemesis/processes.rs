@@ -9,15 +9,17 @@ use e3_model::{Nanos, NodeId, ShardKey, Timestamp};
 const KILLED_FOR: Nanos = Nanos::from_secs(1);
 
 impl Run<'_> {
-    /// Kills a process.
-    pub(super) fn kill_one(&mut self, node: u32) {
-        self.end_process(node, End::Kill);
+    /// Kills a process; whether it was running and is not spared.
+    pub(super) fn kill_one(&mut self, node: u32) -> bool {
+        self.end_process(node, End::Kill)
     }
 
-    /// Ends a process. Its supervisor tells the controller.
-    pub(super) fn end_process(&mut self, node: u32, end: End) {
+    /// Ends a process; whether it was running and is not spared. Its supervisor tells the controller.
+    pub(super) fn end_process(&mut self, node: u32, end: End) -> bool {
         let killed = self.kill(&[node], end);
+        let has_ended = !killed.is_empty();
         self.tell_of_end(node, killed);
+        has_ended
     }
 
     fn tell_of_end(&mut self, node: u32, killed: Vec<u64>) {
@@ -122,10 +124,7 @@ impl Run<'_> {
             .partition(|(at, _)| *at <= now);
         self.kills = later;
         for (_, node) in due {
-            let was_up = self.agents.is_up(node);
-            self.kill_one(node);
-            let is_down = was_up && !self.agents.is_up(node);
-            if is_down && !self.active.iter().any(|act| act.fault.may_revive(node)) {
+            if self.kill_one(node) && !self.active.iter().any(|act| act.fault.may_revive(node)) {
                 self.revivals.push((now + KILLED_FOR, node));
             }
         }

@@ -17,11 +17,7 @@ impl Run<'_> {
 
     /// Goes on with upgrades in progress.
     pub(super) fn step_upgrade(&mut self) {
-        let order = self.active.iter().find_map(|act| match act.fault {
-            Fault::Upgrade(gap_ms) => Some((true, gap_ms)),
-            Fault::Downgrade(gap_ms) => Some((false, gap_ms)),
-            _ => None,
-        });
+        let order = self.active.iter().find_map(|act| order(&act.fault));
         let Some((is_next, gap_ms)) = order.filter(|_| self.cluster.now >= self.releases.due)
         else {
             return;
@@ -37,8 +33,7 @@ impl Run<'_> {
             self.controller.kill(&self.cluster, &mut self.agents);
             return self.restart_controller();
         }
-        let is_other = |node: &u32| self.formats_of(*node) != formats(is_next);
-        match self.nodes().into_iter().find(is_other) {
+        match self.of_other_release(is_next) {
             Some(node) => self.replace(node, is_next),
             None if is_next => {
                 let raise = Command::RaiseFormat {
@@ -51,26 +46,29 @@ impl Run<'_> {
         }
     }
 
-    /// Whether a fault is an upgrade, or the way back, that has replaced all processes.
-    pub(super) fn has_replaced_all(&self, fault: &Fault) -> bool {
-        let is_next = match fault {
-            Fault::Upgrade(_) => true,
-            Fault::Downgrade(_) => false,
-            _ => return false,
-        };
-        let mut nodes = self.nodes().into_iter();
-        self.releases.controller == is_next
-            && nodes.all(|node| self.formats_of(node) == formats(is_next))
-            && self.is_raised() == is_next
+    /// A node whose process is not of the next release, or not of the first.
+    fn of_other_release(&self, is_next: bool) -> Option<u32> {
+        let is_other = |node: &u32| self.formats_of(*node) != formats(is_next);
+        self.nodes().into_iter().find(is_other)
+    }
+
+    /// Whether a fault is an upgrade, or the way back, that has nothing left to do.
+    pub(super) fn is_finished_upgrade(&self, fault: &Fault) -> bool {
+        order(fault).is_some_and(|(is_next, _)| {
+            let is_all = self.releases.controller == is_next;
+            let is_all = is_all && self.of_other_release(is_next).is_none();
+            // Nothing goes back once the format is raised.
+            if is_next {
+                is_all && self.is_raised()
+            } else {
+                is_all || self.is_raised()
+            }
+        })
     }
 
     /// Replaces the process of a node, unless that must wait for copies of its shards elsewhere.
     fn replace(&mut self, node: u32, is_next: bool) {
-        if !self.agents.is_up(node) {
-            return;
-        }
-        self.kill_one(node);
-        if !self.agents.is_up(node) {
+        if self.kill_one(node) {
             self.releases.next.insert(node, is_next);
             self.releases.replaced[usize::from(!is_next)] += 1;
             self.revive(node);
@@ -95,5 +93,14 @@ impl Run<'_> {
                 self.revive(node);
             }
         }
+    }
+}
+
+/// Whether a fault leads to the next release, or back, and the time between two replacements in milliseconds.
+fn order(fault: &Fault) -> Option<(bool, u64)> {
+    match fault {
+        Fault::Upgrade(gap_ms) => Some((true, *gap_ms)),
+        Fault::Downgrade(gap_ms) => Some((false, *gap_ms)),
+        _ => None,
     }
 }
