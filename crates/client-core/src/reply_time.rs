@@ -5,8 +5,8 @@ use e3_model::Nanos;
 
 /// Smoothed time of the latest replies, as in TCP's retransmission timer (RFC 6298).
 ///
-/// With waits that do not depend on it an overload would keep itself up: as soon as requests queue for longer than the
-/// first wait, each is sent again, and the copies keep the nodes so busy that the queue stays long.
+/// If waits did not depend on it, an overload would not end: as soon as requests queued for longer than the first wait,
+/// each would be sent again, and the copies would keep the queue long.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplyTime(Option<Nanos>);
 
@@ -17,8 +17,7 @@ impl ReplyTime {
         self.0 = Some(Nanos((smoothed.0 * 7 + took.0) / 8));
     }
 
-    /// A reply that has not come within this time is probably lost: twice the smoothed time. Requests before this one
-    /// may have become twice as many since the last reply.
+    /// How long to wait for a reply before it counts as lost: twice the smoothed time.
     pub fn wait(&self) -> Nanos {
         self.0
             .map_or(Nanos::ZERO, |t| (t * 2).min(SLOW_REPLY_WAIT_MAX))

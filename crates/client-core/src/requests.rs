@@ -269,15 +269,19 @@ impl Requests {
         while let Some((at, seq)) = self.timers.first().copied()
             && at <= now
         {
+            self.routes_may_be_old = true;
             let p = self.pending.get_mut(&seq).expect("timers are of pending");
             let refused = p.is_refused();
             // Where answers take long, a retry would only make them take longer.
-            let slow = (p.last_sent + self.reply_time.wait()).min(p.deadline);
-            if now < slow && p.attempts > 0 && !refused {
-                self.set_timer(seq, slow);
+            let not_before = p.last_sent
+                + self
+                    .reply_time
+                    .wait()
+                    .min(p.last_sent.until(p.deadline) / 2);
+            if now < not_before && p.attempts > 0 && !refused {
+                self.set_timer(seq, not_before);
                 continue;
             }
-            self.routes_may_be_old = true;
             if now < p.deadline {
                 let to = p.other_node(&self.routes);
                 self.attempt(now, seq, to);

@@ -411,3 +411,19 @@ fn requests_that_queue_for_longer_than_a_retry_waits_are_not_all_sent_again() {
         "{repeated} of {attempts}"
     );
 }
+
+#[test]
+fn a_retry_waits_for_slow_replies_up_to_half_of_the_time_to_the_deadline() {
+    let mut r = requests();
+    r.reply_time.record(Nanos::from_secs(9));
+    submit(&mut r);
+    sent(&mut r);
+    let mut times = Vec::new();
+    while let Some(now) = r.next_deadline().filter(|now| now.0 < 4 * SECOND) {
+        r.on_timer(now);
+        times.extend(sent(&mut r).iter().map(|_| now.0));
+        // Perhaps the shard has moved.
+        assert!(r.wants_routes());
+    }
+    assert_eq!(times, [SECOND * 5 / 2, SECOND * 15 / 4]);
+}

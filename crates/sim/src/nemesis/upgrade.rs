@@ -46,7 +46,7 @@ impl Run<'_> {
         }
     }
 
-    /// A node whose process is not of the next release, or not of the first.
+    /// A node whose process is not of the release that is wanted: the next, or else the first.
     fn of_other_release(&self, is_next: bool) -> Option<u32> {
         let is_other = |node: &u32| self.formats_of(*node) != formats(is_next);
         self.nodes().into_iter().find(is_other)
@@ -55,13 +55,12 @@ impl Run<'_> {
     /// Whether a fault is an upgrade, or the way back, that has nothing left to do.
     pub(super) fn is_finished_upgrade(&self, fault: &Fault) -> bool {
         order(fault).is_some_and(|(is_next, _)| {
-            let is_all = self.releases.controller == is_next;
-            let is_all = is_all && self.of_other_release(is_next).is_none();
-            // Nothing goes back once the format is raised.
-            if is_next {
-                is_all && self.is_raised()
-            } else {
-                is_all || self.is_raised()
+            let has_replaced_all =
+                self.releases.controller == is_next && self.of_other_release(is_next).is_none();
+            match is_next {
+                true => has_replaced_all && self.is_raised(),
+                // Nothing goes back once the format is raised.
+                false => has_replaced_all || self.is_raised(),
             }
         })
     }
