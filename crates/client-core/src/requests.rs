@@ -273,11 +273,8 @@ impl Requests {
             let p = self.pending.get_mut(&seq).expect("timers are of pending");
             let refused = p.is_refused();
             // Where answers take long, a retry would only make them take longer.
-            let not_before = p.last_sent
-                + self
-                    .reply_time
-                    .wait()
-                    .min(p.last_sent.until(p.deadline) / 2);
+            let half = p.last_sent.until(p.deadline) / 2;
+            let not_before = p.last_sent + self.reply_time.wait().min(half);
             if now < not_before && p.attempts > 0 && !refused {
                 self.set_timer(seq, not_before);
                 continue;

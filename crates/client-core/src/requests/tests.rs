@@ -404,12 +404,7 @@ fn requests_that_queue_for_longer_than_a_retry_waits_are_not_all_sent_again() {
             other => assert!(matches!(other, Some(Event::Duplicate(_)) | None)),
         }
     }
-    // The first ones are sent before anything is known of the node.
-    let repeated = attempts - handled;
-    assert!(
-        repeated < 10_000 && handled > 50_000,
-        "{repeated} of {attempts}"
-    );
+    assert!(handled * 100 > attempts * 99, "{handled} of {attempts}");
 }
 
 #[test]
