@@ -41,6 +41,8 @@ pub(crate) async fn begin(
 pub(crate) const EXISTS_HINT: &str =
     "restore it under another name with --as NAME, or delete that one first: e3 delete";
 
+const BEGIN_AGAIN_HINT: &str = "the controller may have restarted; begin again: e3 restore";
+
 /// The owner sends bytes of a shard's state.
 pub(crate) async fn upload(
     State(s): State<Shared>,
@@ -52,7 +54,7 @@ pub(crate) async fn upload(
     let now = core.clock.now();
     let used = core.uploads.get_mut(&number).filter(|_| is_part(&file));
     let Some(used) = used else {
-        return Err(no_restore(number));
+        return Err(no_restore(number).hint(BEGIN_AGAIN_HINT));
     };
     check_chunk(&bytes)?;
     *used = now;

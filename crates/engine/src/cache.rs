@@ -51,13 +51,17 @@ pub(crate) fn read(path: &Path) -> Option<Vec<u8>> {
     intact.then(|| bytes.split_off(32))
 }
 
-pub(crate) fn write(path: &Path, code: &[u8]) -> io::Result<()> {
+/// With the lock there is one writer, and a file that it left half-written is replaced by the next
+/// attempt. Without it, several processes may write at the same time: each its own file, and the
+/// last one wins.
+pub(crate) fn write(path: &Path, code: &[u8], locked: bool) -> io::Result<()> {
     let mut bytes = Sha256::digest(code).to_vec();
     bytes.extend_from_slice(code);
-    // Without locks several processes may do this at the same time: each writes its own file, the
-    // last one wins.
-    let unique = format!("tmp-{}-{:p}", std::process::id(), &bytes);
-    let part = path.with_extension(unique);
+    let part = path.with_extension(if locked {
+        "part".to_owned()
+    } else {
+        format!("part-{}-{:p}", std::process::id(), &bytes)
+    });
     let written = fs::write(&part, &bytes).and_then(|()| fs::rename(&part, path));
     if written.is_err() {
         let _ = fs::remove_file(&part);

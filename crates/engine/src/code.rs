@@ -259,16 +259,16 @@ fn compile(
     // somebody who may write to the cache directory forged it, which its owner must prevent.
     let deserialize = |code: Vec<u8>| unsafe { Module::deserialize(engine, &code) }.ok();
     let cached = || cache::read(&path).and_then(deserialize);
-    let _turn = match cache::wait_for_turn(dir, cached) {
+    let lock = match cache::wait_for_turn(dir, cached) {
         Turn::Found(module) => return Ok(module),
-        Turn::Compile(turn) => turn,
+        Turn::Compile(lock) => lock,
     };
     let module = compile_now(engine, wasm)?;
     // If the cache cannot be written, the next start takes longer; nothing else changes.
     let _ = module
         .serialize()
         .map_err(io::Error::other)
-        .and_then(|code| cache::write(&path, &code));
+        .and_then(|code| cache::write(&path, &code, lock.is_some()));
     Ok(module)
 }
 

@@ -441,6 +441,11 @@ fn a_corrupt_cache_is_compiled_again() {
         load();
         assert_eq!(std::fs::read(cached()).unwrap(), good, "repaired");
     }
+    // A process that ended while it wrote leaves nothing for ever.
+    let file = cached();
+    std::fs::rename(&file, file.with_extension("part")).unwrap();
+    load();
+    assert_eq!(std::fs::read(cached()).unwrap(), good, "replaced");
 }
 
 #[test]
