@@ -4,10 +4,11 @@
 
 use crate::common::running::{pid, run_file};
 use crate::common::{E3, Ended, ended};
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Seed of the schedule; another one by `E3_CHAOS_SEED`.
 const SEED: &str = "20190711";
@@ -40,15 +41,25 @@ fn seed() -> String {
     std::env::var("E3_CHAOS_SEED").unwrap_or(SEED.into())
 }
 
-/// State of a process, as proc_pid_stat(5) has it.
-fn state(pid: i32) -> char {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+/// State of a process, as proc_pid_stat(5) has it; None if it is gone.
+fn state(pid: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ").unwrap().1.chars().next()
 }
 
 /// Whether the environment says that this machine has none of something that tests need.
 fn is_without(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| !value.is_empty())
+}
+
+/// Whether faults of the network can be injected here; says so if not.
+fn has_nftables() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    let has = is_root && !is_without("E3_WITHOUT_NFTABLES");
+    if !has {
+        println!("SKIPPED: faults of the network need root and nftables");
+    }
+    has
 }
 
 /// What the independent checker says of a history: its exit code; None if the machine has none and says so.
@@ -254,9 +265,7 @@ fn nothing_is_lost_or_repeated_when_the_network_fails() {
     let Some(e3) = E3::with_services() else {
         return;
     };
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root || is_without("E3_WITHOUT_NFTABLES") {
-        println!("SKIPPED: faults of the network need root and nftables");
+    if !has_nftables() {
         return;
     }
     let seed = seed();
@@ -399,15 +408,53 @@ fn what_is_paused_goes_on_after_an_interruption() {
     let supervisor = pid(&run_file(&e3, "cluster.json")["supervisor"]);
     let number = supervisor.as_raw_nonzero().get();
     let chaos = e3.spawn("chaos kvs --minutes 2 --seed 1 --faults pause-supervisor -o json");
-    e3.until("the supervisor is paused", |_| state(number) == 'T');
-    let this = rustix::process::Pid::from_raw(chaos.id().cast_signed()).unwrap();
+    e3.until("the supervisor is paused", |_| state(number) == Some('T'));
+    let this = Pid::from_raw(chaos.id().cast_signed()).unwrap();
     kill_process(this, Signal::INT).unwrap();
     let ended = ended(chaos.wait_with_output().unwrap());
-    assert_ne!(state(number), 'T');
+    assert_ne!(state(number), Some('T'));
     assert_eq!(ended.code, 0, "{ended:?}");
     let report: Value = serde_json::from_str(&ended.out).unwrap();
     assert_eq!(report["load"]["stopped_early"], true, "{report}");
     assert_eq!(report["load"]["verdict"], "proved", "{report}");
+}
+
+#[test]
+fn its_own_cluster_ends_with_it_even_if_it_was_restarted() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    if !has_nftables() {
+        return;
+    }
+    let made = e3.dir.path().join("made");
+    std::fs::create_dir(&made).unwrap();
+    let line = "chaos kvs --network --minutes 2 --seed 1 --faults kill-supervisor -o json";
+    let mut command = e3.command(&line.split(' ').collect::<Vec<_>>());
+    command.env("TMPDIR", &made);
+    let chaos = command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut chaos = chaos.spawn().unwrap();
+    let supervisor = || {
+        let state = std::fs::read_dir(&made).unwrap().next()?.unwrap().path();
+        let cluster = std::fs::read(state.join("run/cluster.json")).ok()?;
+        let cluster: Value = serde_json::from_slice(&cluster).ok()?;
+        Some(pid(&cluster["supervisor"]))
+    };
+    e3.until("a cluster is up", |_| supervisor().is_some());
+    let first = supervisor();
+    let is_new = |now: Option<Pid>| now.is_some() && now != first;
+    e3.until("it is restarted", |_| is_new(supervisor()));
+    let second = supervisor().unwrap();
+    let this = Pid::from_raw(chaos.id().cast_signed()).unwrap();
+    kill_process(this, Signal::INT).unwrap();
+    let mut said = BufReader::new(chaos.stderr.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().starts_with("stopping")));
+    let _ = kill_process(this, Signal::INT);
+    assert_eq!(chaos.wait().unwrap().code(), Some(130));
+    let second = second.as_raw_nonzero().get();
+    // Nobody may have asked for its exit code yet.
+    assert!(state(second).is_none_or(|state| state == 'Z'));
+    assert_eq!(std::fs::read_dir(&made).unwrap().count(), 0);
 }
 
 #[test]

@@ -228,8 +228,8 @@ impl Run<'_> {
     fn run(self) -> Result<(ChaosReport, Result<(), Failure>), Failure> {
         let app = &self.args.app;
         let _locked = self.processes.state().lock_load(app, false)?;
-        let stop = stop_on_signal(&self.processes)?;
         let network = self.args.network;
+        let stop = stop_on_signal(&self.processes, network)?;
         let injector = Injector {
             app: app.clone(),
             client: self.client.clone(),
@@ -390,8 +390,9 @@ fn shape(processes: &Processes, client: &Client, app: &str) -> Result<Shape, Fai
     })
 }
 
-/// The flag that the first signal sets. The second signal resumes all processes and ends the program.
-fn stop_on_signal(processes: &Processes) -> Result<Arc<AtomicBool>, Failure> {
+/// The flag that the first signal sets. The second signal resumes all processes, removes the cluster if it is
+/// the command's own, and ends the program.
+fn stop_on_signal(processes: &Processes, is_own: bool) -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|e| Failure::new(Exit::Unexpected, format!("signal handler: {e}")))?;
@@ -400,6 +401,9 @@ fn stop_on_signal(processes: &Processes) -> Result<Arc<AtomicBool>, Failure> {
         for signal in signals.forever() {
             processes.heal();
             if flag.swap(true, Ordering::Relaxed) {
+                if is_own {
+                    processes.remove();
+                }
                 std::process::exit(128 + signal);
             }
             output::say("stopping: resumes all processes, then reads the state back");

@@ -4,8 +4,9 @@
 use crate::cluster::process::Process;
 use crate::cluster::start::{Lifetime, Start};
 use crate::cluster::state_dir::{RunningCluster, StateDir};
+use crate::cluster::stop::stop;
 use crate::ui::failure::{Exit, Failure};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Name of the controller's process.
 pub const CONTROLLER: &str = "controller";
@@ -19,6 +20,8 @@ pub struct Processes {
 struct Inner {
     state: StateDir,
     cluster: RunningCluster,
+    /// Held while the cluster is being restarted.
+    starting: Mutex<()>,
 }
 
 impl Processes {
@@ -27,7 +30,11 @@ impl Processes {
         let cluster = state.require_running()?;
         let state = state.clone();
         Ok(Processes {
-            inner: Arc::new(Inner { state, cluster }),
+            inner: Arc::new(Inner {
+                state,
+                cluster,
+                starting: Mutex::new(()),
+            }),
         })
     }
 
@@ -78,6 +85,7 @@ impl Processes {
 
     /// Restarts the cluster at the same port after its supervisor was killed.
     pub fn start_again(&self) -> Result<(), Failure> {
+        let _starting = self.inner.starting.lock();
         let start = Start::prepare(&self.inner.state, None, self.inner.cluster.port)?;
         start.in_background(false, Lifetime::UntilStopped).map(drop)
     }
@@ -85,6 +93,14 @@ impl Processes {
     /// Resumes every process.
     pub fn heal(&self) {
         self.inner.heal();
+    }
+
+    /// Stops the cluster and removes its directory. A cluster that was restarted would outlive this
+    /// program.
+    pub fn remove(&self) {
+        let _starting = self.inner.starting.lock();
+        let _ = stop(&self.inner.state);
+        let _ = std::fs::remove_dir_all(self.inner.state.root());
     }
 }
 
