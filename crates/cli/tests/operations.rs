@@ -1,7 +1,7 @@
 //! What may go wrong around a running cluster: logs that cannot be written, a state directory that
 //! is gone, starts that fail, state that is lost.
 
-use crate::common::running::{CHAIN, handled, kill, run_file, signal};
+use crate::common::running::{CHAIN, handled, is_alive, kill, run_file, signal};
 use crate::common::{E3, Ended, are_services_built, ended};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -118,14 +118,6 @@ fn log_lines_have_time_level_and_process() {
         ended.contains("s1-host exited (signal 9): restarting it"),
         "{ended}"
     );
-}
-
-fn is_alive(process: &Value) -> bool {
-    let stat = format!("/proc/{}/stat", process["pid"]);
-    let stat = std::fs::read_to_string(stat).unwrap_or_default();
-    let start = process["startTicks"].to_string();
-    let state = stat.rsplit(") ").next().unwrap_or("Z");
-    !state.starts_with('Z') && stat.split(' ').any(|field| field == start)
 }
 
 /// Runs a cluster, does something to its directory, and expects it to stop for `reason`.

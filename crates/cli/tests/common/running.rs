@@ -50,6 +50,15 @@ pub fn pid(value: &Value) -> Pid {
     Pid::from_raw(value["pid"].as_i64().unwrap() as i32).unwrap()
 }
 
+/// Whether a process that such a file names still runs.
+pub fn is_alive(process: &Value) -> bool {
+    let stat = format!("/proc/{}/stat", process["pid"]);
+    let stat = std::fs::read_to_string(stat).unwrap_or_default();
+    let start = process["startTicks"].to_string();
+    let state = stat.rsplit(") ").next().unwrap_or("Z");
+    !state.starts_with('Z') && stat.split(' ').any(|field| field == start)
+}
+
 /// Kills a process of the cluster.
 pub fn kill(e3: &E3, name: &str) {
     signal(e3, name, Signal::KILL);
