@@ -3,6 +3,7 @@
 
 use crate::common::running::{CHAIN, handled, is_alive, kill, run_file, signal};
 use crate::common::{E3, Ended, are_services_built, ended};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -152,9 +153,11 @@ fn a_cluster_stops_when_its_state_directory_is_removed() {
 #[test]
 fn a_cluster_stops_when_its_state_directory_is_replaced() {
     stops_when("was replaced", |dir| {
-        std::fs::rename(dir, dir.with_extension("old")).unwrap();
-        std::fs::create_dir_all(dir.join("run")).unwrap();
-        std::fs::write(dir.join("run/lock"), "").unwrap();
+        let new = dir.with_extension("new");
+        std::fs::create_dir_all(new.join("run")).unwrap();
+        std::fs::write(new.join("run/lock"), "").unwrap();
+        // In one step: between two, the directory would be gone.
+        renameat_with(CWD, dir, CWD, &new, RenameFlags::EXCHANGE).unwrap();
     });
 }
 
