@@ -204,9 +204,11 @@ impl Known {
                 }
             }
             Step::Item(item) => {
-                if Replicated::begins_snapshot(&item) {
-                    self.checkpoint = None;
-                }
+                // No checkpoint of this log becomes whole any more: another log begins, or the process
+                // that began the checkpoint was killed before its first piece was durable.
+                let is_other = Replicated::begins_snapshot(&item);
+                let has_begun = |c: &Copy| c.backup.has_incoming();
+                self.checkpoint.take_if(|c| is_other || !has_begun(c));
                 if let Some(copy) = &mut self.copy {
                     copy.take(&Checks::Disk, &item)?;
                 }

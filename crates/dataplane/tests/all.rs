@@ -10,6 +10,7 @@ mod cut;
 mod datagrams;
 mod declared_timers;
 mod disk;
+mod disk_ends;
 mod emulation;
 mod expiry;
 mod flow;

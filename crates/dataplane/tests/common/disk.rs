@@ -16,6 +16,8 @@ pub struct Disk {
     pending: Vec<(u64, Vec<u8>)>,
     /// Nothing becomes durable.
     pub held: bool,
+    /// Nothing is deleted, as in a file that is not full yet.
+    pub keeps_all: bool,
 }
 
 impl Disk {
@@ -28,6 +30,9 @@ impl Disk {
 
     /// Everything before this record is needed no more. Whole files are deleted, so some stays.
     pub fn trim(&mut self, before: u64) {
+        if self.keeps_all {
+            return;
+        }
         let keep = before - before % 7;
         self.records.retain(|number, _| *number >= keep);
     }
