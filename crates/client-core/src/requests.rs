@@ -276,7 +276,8 @@ impl Requests {
             let half = p.last_sent.until(p.deadline) / 2;
             let not_before = p.last_sent + self.reply_time.wait().min(half);
             if now < not_before && p.attempts > 0 && !refused {
-                self.set_timer(seq, not_before);
+                // They may soon take less long.
+                self.set_timer(seq, not_before.min(now + RETRY_AFTER));
                 continue;
             }
             if now < p.deadline {
@@ -426,6 +427,12 @@ impl Requests {
     pub fn wants_routes(&self) -> bool {
         let oldest = self.pending.values().next();
         self.routes_may_be_old || oldest.is_some_and(|p| p.attempts != 1)
+    }
+
+    /// How long replies may take before they count as lost, by those that came lately. A retry waits for at least as
+    /// long, but for at most half of the time to the deadline.
+    pub fn reply_wait(&self) -> Nanos {
+        self.reply_time.wait()
     }
 
     /// Datagrams and frames that were no reply to a request of this client, since the last call.

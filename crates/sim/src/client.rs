@@ -361,6 +361,11 @@ impl Client {
         })
     }
 
+    /// How long it waits for a reply before it sends a request again, if replies have taken long.
+    pub(crate) fn reply_wait(&self) -> Nanos {
+        self.requests.reply_wait()
+    }
+
     /// The next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<(Address, Vec<u8>)> {
         self.requests.poll_transmit()

@@ -423,3 +423,16 @@ fn a_retry_waits_for_slow_replies_up_to_half_of_the_time_to_the_deadline() {
     }
     assert_eq!(times, [SECOND * 5 / 2, SECOND * 15 / 4]);
 }
+
+#[test]
+fn a_request_that_was_lost_is_sent_again_soon_after_replies_have_become_fast() {
+    let mut r = requests();
+    (0..100).for_each(|_| r.reply_time.record(Nanos::from_secs(9)));
+    submit(&mut r);
+    sent(&mut r);
+    r.on_timer(Timestamp(SECOND / 2));
+    assert!(sent(&mut r).is_empty());
+    (0..100).for_each(|_| r.reply_time.record(Nanos::from_millis(1)));
+    r.on_timer(Timestamp(SECOND));
+    assert_eq!(sent(&mut r).len(), 1);
+}

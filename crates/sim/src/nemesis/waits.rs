@@ -27,7 +27,7 @@ pub(super) struct Waits {
 pub(super) struct Awaited {
     pub(super) client: u64,
     pub(super) number: u64,
-    /// How long it has waited without a fault.
+    /// How long it has waited without a fault, beyond the time in which its client expects a reply.
     pub(super) waited: Nanos,
 }
 
@@ -47,14 +47,17 @@ impl Waits {
         }
         self.next_look = now + LOOK_INTERVAL;
         let clients = clients.iter().filter(|c| !c.has_vanished);
-        let awaited = clients.flat_map(|c| c.awaited().map(|(number, sent)| (c.id, number, sent)));
-        let (client, number, sent) = awaited.min_by_key(|(.., sent)| *sent)?;
-        let waited = sent.max(self.calm_since).until(now);
-        self.longest = self.longest.max(waited);
-        Some(Awaited {
-            client,
-            number,
-            waited,
-        })
+        let awaited = clients.flat_map(|c| {
+            // After a fault replies have taken long, and the client gives the next ones as much time.
+            let since = |sent: Timestamp| sent.max(self.calm_since) + c.reply_wait();
+            c.awaited().map(move |(number, sent)| Awaited {
+                client: c.id,
+                number,
+                waited: since(sent).until(now),
+            })
+        });
+        let longest = awaited.max_by_key(|a| a.waited)?;
+        self.longest = self.longest.max(longest.waited);
+        Some(longest)
     }
 }
