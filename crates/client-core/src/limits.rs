@@ -10,6 +10,8 @@ pub const RETRY_GROWTH: (u64, u64) = (3, 2);
 pub const RETRY_AFTER_MAX: Nanos = Nanos::from_secs(3);
 /// Longest wait between two attempts when answers take long.
 pub const SLOW_REPLY_WAIT_MAX: Nanos = Nanos::from_secs(10);
+/// What is known of slow replies counts half after each such time without another one.
+pub const REPLY_TIME_HALVED_AFTER: Nanos = Nanos::from_secs(1);
 /// Wait before the retry of a request that a node rejected (it may have no plan yet).
 pub const REJECTED_RETRY_AFTER: Nanos = Nanos::from_millis(50);
 /// How long an answer is awaited beyond the deadline; then the outcome is unknown.

@@ -274,7 +274,7 @@ impl Requests {
             let refused = p.is_refused();
             // Where answers take long, a retry would only make them take longer.
             let half = p.last_sent.until(p.deadline) / 2;
-            let not_before = p.last_sent + self.reply_time.wait().min(half);
+            let not_before = p.last_sent + self.reply_time.wait(now).min(half);
             if now < not_before && p.attempts > 0 && !refused {
                 // They may soon take less long.
                 self.set_timer(seq, not_before.min(now + RETRY_AFTER));
@@ -374,7 +374,7 @@ impl Requests {
                 && matches!(reply.outcome, Outcome::Done | Outcome::Failed)
                 && let Some(took) = p.took(now, attempt)
             {
-                self.reply_time.record(took);
+                self.reply_time.record(now, took);
             }
             self.complete(now, seq, Some(reply));
             return;
@@ -431,8 +431,8 @@ impl Requests {
 
     /// How long replies may take before they count as lost, by those that came lately. A retry waits for at least as
     /// long, but for at most half of the time to the deadline.
-    pub fn reply_wait(&self) -> Nanos {
-        self.reply_time.wait()
+    pub fn reply_wait(&self, now: Timestamp) -> Nanos {
+        self.reply_time.wait(now)
     }
 
     /// Datagrams and frames that were no reply to a request of this client, since the last call.

@@ -362,8 +362,8 @@ impl Client {
     }
 
     /// How long it waits for a reply before it sends a request again, if replies have taken long.
-    pub(crate) fn reply_wait(&self) -> Nanos {
-        self.requests.reply_wait()
+    pub(crate) fn reply_wait(&self, now: Timestamp) -> Nanos {
+        self.requests.reply_wait(self.clock.shown(now))
     }
 
     /// The next datagram to send.

@@ -411,11 +411,11 @@ fn requests_that_queue_for_longer_than_a_retry_waits_are_not_all_sent_again() {
 #[test]
 fn a_retry_waits_for_slow_replies_up_to_half_of_the_time_to_the_deadline() {
     let mut r = requests();
-    r.reply_time.record(Nanos::from_secs(9));
     submit(&mut r);
     sent(&mut r);
     let mut times = Vec::new();
     while let Some(now) = r.next_deadline().filter(|now| now.0 < 4 * SECOND) {
+        r.reply_time.record(now, Nanos::from_secs(9));
         r.on_timer(now);
         times.extend(sent(&mut r).iter().map(|_| now.0));
         // Perhaps the shard has moved.
@@ -427,12 +427,14 @@ fn a_retry_waits_for_slow_replies_up_to_half_of_the_time_to_the_deadline() {
 #[test]
 fn a_request_that_was_lost_is_sent_again_soon_after_replies_have_become_fast() {
     let mut r = requests();
-    (0..100).for_each(|_| r.reply_time.record(Nanos::from_secs(9)));
+    let nine = Nanos::from_secs(9);
+    (0..100).for_each(|_| r.reply_time.record(Timestamp(0), nine));
     submit(&mut r);
     sent(&mut r);
     r.on_timer(Timestamp(SECOND / 2));
     assert!(sent(&mut r).is_empty());
-    (0..100).for_each(|_| r.reply_time.record(Nanos::from_millis(1)));
-    r.on_timer(Timestamp(SECOND));
+    let (later, fast) = (Timestamp(SECOND * 9 / 2), Nanos::from_millis(1));
+    (0..100).for_each(|_| r.reply_time.record(later, fast));
+    r.on_timer(later);
     assert_eq!(sent(&mut r).len(), 1);
 }

@@ -49,7 +49,7 @@ impl Waits {
         let clients = clients.iter().filter(|c| !c.has_vanished);
         let awaited = clients.flat_map(|c| {
             // After a fault replies have taken long, and the client gives the next ones as much time.
-            let since = |sent: Timestamp| sent.max(self.calm_since) + c.reply_wait();
+            let since = |sent: Timestamp| sent.max(self.calm_since) + c.reply_wait(now);
             c.awaited().map(move |(number, sent)| Awaited {
                 client: c.id,
                 number,
