@@ -47,7 +47,7 @@ mod tests {
         let mut now = Timestamp(0);
         assert_eq!(replies.wait(now), Nanos::ZERO);
         let mut after = |took: Nanos| {
-            now = now + SECOND * 12;
+            now += SECOND * 12;
             (0..100).for_each(|_| replies.record(now, took));
             replies.wait(now)
         };
@@ -64,11 +64,11 @@ mod tests {
         for _ in 0..100 {
             for took in [SECOND, MILLI] {
                 (0..20).for_each(|_| replies.record(now, took));
-                now = now + MILLI * 400;
+                now += MILLI * 400;
                 assert!(replies.wait(now) > SECOND * 3 / 2);
             }
         }
-        now = now + SECOND * 4;
+        now += SECOND * 4;
         (0..20).for_each(|_| replies.record(now, MILLI));
         assert!(replies.wait(now) < SECOND / 4);
     }
