@@ -320,6 +320,38 @@ fn checkpoints_keep_the_journal_short_while_the_shard_serves() {
 }
 
 #[test]
+fn whatever_record_is_the_last_the_state_is_that_of_its_entry() {
+    let mut c = cluster(1);
+    c.journal_len_min = 3_000;
+    restart_primary(&mut c);
+    for seq in 1..=60 {
+        request(&mut c, 0, seq);
+        c.pass(1);
+    }
+    c.pass(50);
+    let whole = c.disks[&0].records.clone();
+    let mut before = 0;
+    for last in whole.keys() {
+        let mut one = cluster(1);
+        one.disks.get_mut(&0).unwrap().records =
+            whole.range(..=last).map(|(n, r)| (*n, r.clone())).collect();
+        one.nodes.remove(&0);
+        one.start(0, 2);
+        one.promote(KEY, 0);
+        one.publish();
+        let done = counts(&one, 0, 60);
+        let known = done.iter().take_while(|n| **n == 1).count();
+        assert!(
+            done[known..].iter().all(|n| *n == 0),
+            "record {last}: {done:?}"
+        );
+        assert!(known >= before, "record {last}: {known} after {before}");
+        before = known;
+    }
+    assert_eq!(before, 60);
+}
+
+#[test]
 fn another_primary_goes_on_while_a_backup_makes_a_checkpoint() {
     let mut c = cluster(3);
     c.journal_len_min = 500_000;

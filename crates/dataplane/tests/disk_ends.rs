@@ -55,7 +55,7 @@ fn cut(replicas: u16, node: u32) -> impl Iterator<Item = (u64, Cluster)> {
 }
 
 #[test]
-fn whatever_record_is_the_last_the_state_is_that_of_its_entry() {
+fn whatever_record_is_the_last_a_primary_goes_on_from_it() {
     let mut before = 0;
     for (last, mut c) in cut(1, 0) {
         restart_primary(&mut c);

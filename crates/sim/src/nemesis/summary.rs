@@ -49,6 +49,6 @@ pub struct Summary {
     pub upgrades: [u64; 3],
     /// The time from healing until every request had its outcome.
     pub recovered_after: Nanos,
-    /// The longest time that a request waited while no fault acted.
+    /// The longest time that a request waited while no fault acted, beyond the time in which its client expected a reply.
     pub longest_wait: Nanos,
 }

@@ -18,7 +18,7 @@ pub(super) struct Waits {
     /// Since when nothing has disturbed the cluster.
     pub(super) calm_since: Timestamp,
     next_look: Timestamp,
-    /// The longest time that a request waited meanwhile.
+    /// The longest time that a request waited meanwhile, as in [`Awaited::waited`].
     pub(super) longest: Nanos,
 }
 
