@@ -93,18 +93,22 @@ impl Files for SimDisk {
     }
 
     fn write_log(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        // A full disk takes the first part.
-        let taken = if self.is_full {
-            bytes.len() / 2
-        } else {
-            bytes.len()
+        // A full disk takes what is in place of other bytes, and the first part of the rest.
+        let in_place = self.shown.log.len().saturating_sub(offset as usize);
+        let grows = bytes.len().saturating_sub(in_place);
+        let taken = match self.is_full {
+            true => bytes.len() - grows.div_ceil(2),
+            false => bytes.len(),
         };
         let end = offset as usize + taken;
         if self.shown.log.len() < end {
             self.shown.log.resize(end, 0);
         }
         self.shown.log[offset as usize..end].copy_from_slice(&bytes[..taken]);
-        self.probe()
+        match grows {
+            0 => Ok(()),
+            _ => self.probe(),
+        }
     }
 
     fn truncate_log(&mut self, len: u64) -> io::Result<()> {

@@ -140,6 +140,8 @@ struct Run<'a> {
     went_back: u64,
     /// The nodes whose power fails during their next write to disk.
     tears: Vec<u32>,
+    /// Nodes whose next sync fails.
+    sync_failures: Vec<u32>,
     /// The nodes that are refused for their damaged journals, and since when.
     damaged: BTreeMap<u32, Timestamp>,
     waits: Waits,
@@ -198,6 +200,7 @@ impl<'a> Run<'a> {
             releases: Releases::default(),
             went_back: 0,
             tears: Vec::new(),
+            sync_failures: Vec::new(),
             damaged: BTreeMap::new(),
             waits: Waits::default(),
             begin: BEGIN,
@@ -354,6 +357,7 @@ impl<'a> Run<'a> {
     fn step(&mut self) {
         self.kill_late();
         self.tear_writes();
+        self.fail_syncs();
         self.revive_late();
         self.vanish();
         self.give_up_waiting();

@@ -5,6 +5,7 @@ use e3_random::Random;
 use e3_store::SegmentFiles;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 
 /// What a disk writes whole or not at all.
@@ -19,6 +20,8 @@ struct Segment {
     durable: usize,
     /// Whether a power cut leaves the file there at all.
     is_named: bool,
+    /// What reads show, although its sync failed: no later sync makes it durable, unless it is written again.
+    dropped: Option<Range<usize>>,
 }
 
 /// The files of a journal.
@@ -33,6 +36,8 @@ pub(crate) struct SimSegments {
     pub(crate) is_full: bool,
     /// It confirms what the next power cut loses.
     pub(crate) lies: bool,
+    /// The next sync fails.
+    pub(crate) fails_sync: bool,
     /// The process ends during the next write; the number chooses after how many bytes.
     pub(crate) stops_write: Option<u64>,
 }
@@ -43,6 +48,9 @@ impl SimSegments {
         self.files.append(&mut self.removed);
         self.files.retain(|_, file| file.is_named);
         for file in self.files.values_mut() {
+            if let Some(dropped) = file.dropped.take() {
+                file.bytes[dropped].fill(0);
+            }
             let from = file.durable;
             let written = (file.bytes.len() - from) as u64;
             let kept = if self.lies {
@@ -125,15 +133,34 @@ impl SegmentFiles for SimSegments {
 
     fn write(&mut self, len: u64, bytes: &[u8]) -> io::Result<()> {
         let file = self.files.entry(self.open).or_default();
-        file.bytes.truncate(len as usize);
-        file.durable = file.durable.min(len as usize);
+        let from = len as usize;
+        let there = file.bytes.split_off(from);
         let taken = match self.stops_write {
             Some(choice) => (choice % (bytes.len() as u64 + 1)) as usize,
-            // A full disk takes the first part.
-            None if self.is_full => bytes.len() / 2,
+            // A full disk takes what is in place of other bytes, and the first part of the rest.
+            None if self.is_full => {
+                bytes.len() - bytes.len().saturating_sub(there.len()).div_ceil(2)
+            }
             None => bytes.len(),
         };
+        let same = there
+            .iter()
+            .zip(&bytes[..taken])
+            .take_while(|(a, b)| a == b);
+        let same = same.count();
+        if same < taken {
+            file.durable = file.durable.min(from + same);
+        }
         file.bytes.extend_from_slice(&bytes[..taken]);
+        // It is cut off behind what was written, but not after an error.
+        if taken < bytes.len() {
+            file.bytes.extend(there.into_iter().skip(taken));
+        }
+        file.durable = file.durable.min(file.bytes.len());
+        if let Some(dropped) = &mut file.dropped {
+            dropped.end = dropped.end.min(from);
+        }
+        file.dropped.take_if(|dropped| dropped.start >= dropped.end);
         match self.stops_write {
             Some(_) => Err(io::ErrorKind::Interrupted.into()),
             None if taken < bytes.len() => Err(io::ErrorKind::StorageFull.into()),
@@ -142,7 +169,12 @@ impl SegmentFiles for SimSegments {
     }
 
     fn sync(&mut self) -> io::Result<()> {
+        let fails = std::mem::take(&mut self.fails_sync);
         if let Some(file) = self.files.get_mut(&self.open).filter(|_| !self.lies) {
+            if fails {
+                file.dropped = Some(file.durable..file.bytes.len());
+                return Err(io::Error::other("the disk fails"));
+            }
             file.durable = file.bytes.len();
         }
         Ok(())
@@ -204,6 +236,30 @@ mod tests {
             journal.append(b"next").unwrap();
             assert_eq!(journal.sync().unwrap(), records + 1);
             assert_eq!(read(journal.into_files()).unwrap().0, records + 1);
+        }
+    }
+
+    #[test]
+    fn what_a_failed_sync_dropped_is_written_again_before_it_counts() {
+        for seed in 0..300 {
+            let random = &mut Random::new(seed);
+            let mut journal = filled(9, random);
+            for len in [600, 20, 700] {
+                journal.append(&vec![7; len]).unwrap();
+            }
+            journal.files_mut().fails_sync = true;
+            assert!(journal.sync().is_err());
+            // The next process reads them, and goes on from them.
+            let (records, mut journal) = read(journal.into_files()).unwrap();
+            assert_eq!(records, 12, "seed {seed}");
+            if random.one_in(2) {
+                journal.append(b"next").unwrap();
+                assert_eq!(journal.sync().unwrap(), 13);
+            }
+            let last = journal.next() - 1;
+            let mut files = journal.into_files();
+            files.cut_power(random);
+            assert_eq!(read(files).unwrap().0, last, "seed {seed}");
         }
     }
 

@@ -164,6 +164,8 @@ impl<F: Files> Store<F> {
         // No record of a log left over from before the snapshot says that `next` was durable.
         scan(&bytes, next, &mut records).map_err(|(o, w)| corrupt(&log_file, o, w))?;
         recovered.torn_bytes = bytes.len() as u64 - records.end;
+        let unproved = records.unproved();
+        let tail = &bytes[unproved as usize..records.end as usize];
         let mut expected = None;
         for record in records.records {
             let number = record.number;
@@ -189,6 +191,8 @@ impl<F: Files> Store<F> {
             dirty: true,
             failed: false,
         };
+        let written = store.files.write_log(unproved, tail);
+        written.map_err(system(&log_file))?;
         store.cut()?;
         Ok((store, recovered))
     }

@@ -17,6 +17,8 @@ pub(crate) struct Record {
     /// Number of the last record that was durable when this one was written.
     durable: u64,
     pub(crate) content: Vec<u8>,
+    /// Where it ends in the file.
+    end: u64,
 }
 
 /// Whole records of a file.
@@ -25,6 +27,17 @@ pub(crate) struct Scan {
     pub(crate) records: Vec<Record>,
     /// End of the last whole record.
     pub(crate) end: u64,
+}
+
+impl Scan {
+    /// Where the records begin of which no other one says that they were durable. If their sync failed, they
+    /// may be read without being on the disk, and no later sync writes them: the system has dropped them.
+    pub(crate) fn unproved(&self) -> u64 {
+        let durable = self.records.iter().map(|r| r.durable).max();
+        let proved = |r: &&Record| Some(r.number) <= durable;
+        let proved = self.records.iter().take_while(proved).last();
+        proved.map_or(0, |r| r.end)
+    }
 }
 
 /// The record's bytes.
@@ -48,9 +61,10 @@ pub(crate) fn scan(bytes: &[u8], first: u64, found: &mut Scan) -> Result<(), (u6
     while at < bytes.len() {
         match read(&bytes[at..]) {
             Ok((record, len)) => {
-                found.records.push(record);
                 at += len;
                 found.end = at as u64;
+                let end = found.end;
+                found.records.push(Record { end, ..record });
             }
             Err(unreadable) => {
                 let number = found.records.last().map_or(first, |r| r.number + 1);
@@ -112,6 +126,7 @@ fn read(bytes: &[u8]) -> Result<(Record, usize), Unreadable> {
         number: long(8),
         durable: long(16),
         content: content.to_vec(),
+        end: len as u64,
     };
     Ok((record, len))
 }

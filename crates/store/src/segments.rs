@@ -21,7 +21,7 @@ pub trait SegmentFiles {
     /// Opens the file that is written from now on. If it is not there, it is made, and its name is durable.
     fn open(&mut self, first: u64) -> io::Result<()>;
     /// Writes to the open file, behind this many bytes and in place of whatever is there. After an error
-    /// any part of it may be there.
+    /// any part of it may be there. What is there already and is the same stays durable if it was.
     fn write(&mut self, len: u64, bytes: &[u8]) -> io::Result<()>;
     /// Returns when everything in the open file is durable.
     fn sync(&mut self) -> io::Result<()>;
@@ -114,10 +114,12 @@ impl SegmentFiles for SegmentDirectory {
 
     fn write(&mut self, len: u64, bytes: &[u8]) -> io::Result<()> {
         let file = self.written()?;
-        if file.metadata()?.len() != len {
-            file.set_len(len)?;
+        file.write_all_at(bytes, len)?;
+        let end = len + bytes.len() as u64;
+        if file.metadata()?.len() != end {
+            file.set_len(end)?;
         }
-        file.write_all_at(bytes, len)
+        Ok(())
     }
 
     fn sync(&mut self) -> io::Result<()> {

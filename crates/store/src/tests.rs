@@ -1,5 +1,6 @@
 use super::*;
 use crate::record::HEADER_LEN;
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 
 fn filled(dir: &Path) {
@@ -217,10 +218,14 @@ fn a_full_disk_is_an_error_and_the_log_stays_good() {
     assert_eq!(entries(&dir).unwrap(), [0, 10, 20, 30, 40, 5]);
 }
 
-/// Files in memory, which refuse the next write or sync if told to.
+/// Files in memory, which refuse the next write or sync if told to. What a refused sync was to write is dropped.
 #[derive(Debug, Default)]
 struct Refusing {
     log: Vec<u8>,
+    /// Bytes of the log that are not on the disk.
+    dirty: BTreeSet<usize>,
+    /// What a power cut leaves of the log.
+    disk: Vec<u8>,
     refuses_write: bool,
     refuses_sync: bool,
 }
@@ -246,6 +251,7 @@ impl Files for Refusing {
         refuse(&mut self.refuses_write)?;
         self.log.truncate(offset as usize);
         self.log.extend_from_slice(bytes);
+        self.dirty.extend(offset as usize..self.log.len());
         Ok(())
     }
     fn truncate_log(&mut self, len: u64) -> io::Result<()> {
@@ -253,7 +259,13 @@ impl Files for Refusing {
         Ok(())
     }
     fn sync_log(&mut self) -> io::Result<()> {
-        refuse(&mut self.refuses_sync)
+        let dirty = std::mem::take(&mut self.dirty);
+        refuse(&mut self.refuses_sync)?;
+        self.disk.resize(self.log.len(), 0);
+        for at in dirty.into_iter().take_while(|at| *at < self.log.len()) {
+            self.disk[at] = self.log[at];
+        }
+        Ok(())
     }
     fn replace_snapshot(&mut self, _: &[u8]) -> io::Result<()> {
         Ok(())
@@ -281,9 +293,18 @@ fn after_a_failed_sync_nothing_is_taken_until_the_store_is_opened_again() {
             );
         }
         let (mut store, recovered) = Store::recover(store.files).unwrap();
-        assert_eq!(recovered.entries.len(), if refuses_write { 1 } else { 2 });
+        let found = recovered.entries.len();
+        assert_eq!(found, if refuses_write { 1 } else { 2 });
         store.append(b"three").unwrap();
         store.sync().unwrap();
+        // The second process has written again what the system had dropped.
+        let log = store.files.disk;
+        let cut = Refusing {
+            log,
+            ..Refusing::default()
+        };
+        let (_, recovered) = Store::recover(cut).unwrap();
+        assert_eq!(recovered.entries.len(), found + 1);
     }
     // A refused write alone is put right by the cut.
     let (mut store, _) = Store::recover(Refusing::default()).unwrap();

@@ -97,11 +97,13 @@ impl Disk {
             } else {
                 random.next_u64()
             };
-            journal.files_mut().stops_write = Some(choice);
+            let files = journal.files_mut();
+            files.stops_write = (!files.fails_sync).then_some(choice);
             // It ends there.
             let _ = journal.sync();
             journal.files_mut().stops_write = None;
         }
+        self.files().fails_sync = false;
         self.queue.clear();
         self.is_syncing = false;
         self.journal = match std::mem::replace(&mut self.journal, Process::Between) {
@@ -201,6 +203,11 @@ impl Cluster {
     /// Sets whether a node's disk confirms what the next power cut loses.
     pub fn let_disk_lie(&mut self, node: u32, lies: bool) {
         self.disk(node).files().lies = lies;
+    }
+
+    /// The write that a node's disk is at is not made durable, and its process ends.
+    pub fn fail_sync(&mut self, node: u32) {
+        self.disk(node).files().fails_sync = true;
     }
 
     /// Makes everything durable that a node's disk confirmed.

@@ -59,6 +59,7 @@ impl Run<'_> {
             }
             Fault::NodeDiskFull(node) => self.cluster.fill_disk(*node, true),
             Fault::NodeTornWrite(node) => self.tears.push(*node),
+            Fault::NodeSyncFails(node) => self.sync_failures.push(*node),
             Fault::NodeBitRot(node) => {
                 self.end_process(*node, End::Rot);
             }
@@ -131,6 +132,7 @@ impl Run<'_> {
             Fault::NodeDiskSlow(node, _) => self.cluster.slow_disk(*node, None),
             Fault::NodeDiskFull(node) => self.cluster.fill_disk(*node, false),
             Fault::NodeTornWrite(node) => self.end_torn_write(*node),
+            Fault::NodeSyncFails(node) => self.end_failed_sync(*node),
             Fault::NodeBitRot(node) => self.revive(*node),
             Fault::NodeLostWrites(node) => self.lose_writes(*node),
             Fault::TornWrite | Fault::LostWrites => self.cut_power_of_controller(),
@@ -207,6 +209,12 @@ impl Run<'_> {
             self.tears.retain(|n| *n != node);
             self.end_process(node, End::PowerCut);
         }
+        self.revive(node);
+    }
+
+    fn end_failed_sync(&mut self, node: u32) {
+        self.sync_failures.retain(|n| *n != node);
+        self.end_process(node, End::PowerCut);
         self.revive(node);
     }
 

@@ -1,6 +1,6 @@
 //! Faults of the disks of nodes, and what remains promised for each.
 //!
-//! - Slow, full, or torn by a power cut: nothing that was acknowledged is lost.
+//! - Slow, full, torn by a power cut, or a sync that fails: nothing that was acknowledged is lost.
 //! - A flipped bit is found at the next start. The node has no copy then: the others go on, and it is
 //!   brought up to date. If it had the last copy of a shard, its process is refused, and the shard waits
 //!   until an operator gives up its state.
@@ -15,6 +15,9 @@ use std::collections::BTreeMap;
 /// How long an operator takes to give up what waits for a damaged journal.
 const OPERATOR_DELAY: Nanos = Nanos::from_secs(2);
 
+/// When a process is started again that has ended itself.
+const RESTARTED_AFTER: Nanos = Nanos::from_millis(50);
+
 /// How a process ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
@@ -22,6 +25,8 @@ pub(super) enum End {
     Kill,
     /// The power fails: what is not durable on its disk may be gone.
     PowerCut,
+    /// It ends itself, since a sync of its disk has failed.
+    SyncFails,
     /// It is killed, and its journal is damaged.
     Rot,
 }
@@ -37,6 +42,21 @@ impl Run<'_> {
         let due: Vec<u32> = due;
         for node in due {
             self.end_process(node, End::PowerCut);
+        }
+    }
+
+    /// Lets the syncs fail that are to, and ends the processes, which start again.
+    pub(super) fn fail_syncs(&mut self) {
+        let waiting = std::mem::take(&mut self.sync_failures);
+        let (due, later) = waiting
+            .into_iter()
+            .partition(|node| self.cluster.is_writing(*node));
+        self.sync_failures = later;
+        let due: Vec<u32> = due;
+        for node in due {
+            self.end_process(node, End::SyncFails);
+            self.revivals
+                .push((self.cluster.now + RESTARTED_AFTER, node));
         }
     }
 

@@ -58,6 +58,10 @@ impl Run<'_> {
             killed.extend(self.agents.kill(*node));
             match end {
                 End::PowerCut => self.cut_power(*node),
+                End::SyncFails => {
+                    self.cluster.fail_sync(*node);
+                    self.cluster.kill(*node);
+                }
                 End::Kill | End::Rot => self.cluster.kill(*node),
             }
         }

@@ -69,6 +69,9 @@ pub enum Fault {
     NodeDiskFull(u32),
     /// The power of a node fails during a write to its disk, of which any sectors may be missing.
     NodeTornWrite(u32),
+    /// A node's disk fails once to make records durable, and the node's process ends and restarts. At the end the
+    /// power of the node fails.
+    NodeSyncFails(u32),
     /// A node's process is killed, a bit of its journal flips, and it restarts at the end.
     NodeBitRot(u32),
     /// A node's disk confirms writes that it loses at the end, when the power of the node fails.
@@ -170,6 +173,7 @@ impl Fault {
             Fault::NodeDiskSlow(..) => "nodeDiskSlow",
             Fault::NodeDiskFull(_) => "nodeDiskFull",
             Fault::NodeTornWrite(_) => "nodeTornWrite",
+            Fault::NodeSyncFails(_) => "nodeSyncFails",
             Fault::NodeBitRot(_) => "nodeBitRot",
             Fault::NodeLostWrites(_) => "nodeLostWrites",
             Fault::Restart(_) => "restart",

@@ -50,6 +50,7 @@ pub(crate) fn may_hide_losses(scenario: &Scenario, node: u32, now_ms: u64) -> bo
         | Fault::RackPowerCut(_)
         | Fault::Blackout(_)
         | Fault::NodeTornWrite(_)
+        | Fault::NodeSyncFails(_)
         | Fault::NodeBitRot(_)
         | Fault::Restart(_)
         | Fault::ClockStep(..)

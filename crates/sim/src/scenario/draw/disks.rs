@@ -24,10 +24,11 @@ pub(super) fn draw(scenario: &mut Scenario) {
     }
     for _ in 0..=random.below(DISK_FAULTS_MAX) {
         let node = random.below(u64::from(scenario.nodes())) as u32;
-        let fault = match random.below(4) {
+        let fault = match random.below(5) {
             0 => Fault::NodeDiskFull(node),
             1 => Fault::NodeTornWrite(node),
             2 => Fault::NodeBitRot(node),
+            3 => Fault::NodeSyncFails(node),
             _ => Fault::NodeLostWrites(node),
         };
         let at_ms = random.below(scenario.faults_ms - 1_000);
