@@ -8,11 +8,12 @@ use crate::history::History;
 use crate::limits::{SNAPSHOT_AWAITED, SNAPSHOT_OVER_MAX};
 use crate::log::{Log, Outgoing};
 use crate::shard::{Context, Shard};
-use e3_collections::{ApplyError, CollectionSpec, Restore, WriteBatch};
+use e3_collections::{ApplyError, CollectionSpec, Restore, State, WriteBatch};
 use e3_model::{ShardKey, Timestamp};
 use e3_wire::entry::Entry;
 use e3_wire::replicated::{Reign, Replicated};
 use e3_wire::timer::Timer;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -30,6 +31,8 @@ pub(crate) struct Backup {
     /// The incarnation of the shard whose primary lacks entries that are here, and may have been
     /// acknowledged. Nothing is taken from it.
     ahead_in: Option<u32>,
+    /// Collections that are not needed any more. To free them may take long.
+    discarded: Vec<Rc<RefCell<State>>>,
 }
 
 /// A snapshot on its way in, and the log from where it began. The replica keeps what it has until
@@ -129,12 +132,16 @@ impl Backup {
             }
             self.ahead_in = None;
         }
+        let before = shard.log.state.clone();
         let taken = self.take(&Checks::Primary(cx, shard.key), &mut shard.log, bytes);
         if taken == Err(CANNOT_RESUME) && self.has_more(cx, shard) {
             self.ahead_in = Some(shard.incarnation);
         }
         match taken {
-            Ok(Taken::SnapshotEnd) => shard.error = None,
+            Ok(Taken::SnapshotEnd) => {
+                shard.error = None;
+                self.discarded.push(before);
+            }
             Ok(_) | Err(CANNOT_RESUME) => {}
             Err(reason) => {
                 shard.error = Some(format!("replication: {reason}"));
@@ -143,7 +150,7 @@ impl Backup {
         }
         match taken {
             Ok(_) => self.taken_at = cx.now,
-            Err(_) => self.incoming = None,
+            Err(_) => self.drop_incoming(),
         }
         taken
     }
@@ -151,7 +158,23 @@ impl Backup {
     /// Gives up the snapshot that is arriving, if nothing of it has come for long: its primary may be
     /// gone. What is here stays as it is. If true, the stream must begin again.
     pub(crate) fn give_up_snapshot(&mut self, now: Timestamp) -> bool {
-        now >= self.taken_at + SNAPSHOT_AWAITED && self.incoming.take().is_some()
+        let is_late = self.has_incoming() && now >= self.taken_at + SNAPSHOT_AWAITED;
+        if is_late {
+            self.drop_incoming();
+        }
+        is_late
+    }
+
+    fn drop_incoming(&mut self) {
+        if let Some(incoming) = self.incoming.take() {
+            let state = incoming.state.finish();
+            self.discarded.push(Rc::new(RefCell::new(state)));
+        }
+    }
+
+    /// Collections to free beside the loop.
+    pub(crate) fn take_discarded(&mut self) -> Vec<Rc<RefCell<State>>> {
+        std::mem::take(&mut self.discarded)
     }
 
     /// Whether this log may have acknowledged entries that the primary lacks: its disk has lost them. A
@@ -208,6 +231,7 @@ impl Backup {
                 let log = &mut incoming.log;
                 (log.op, log.now, log.since, log.released) = (op, now, since, released);
                 log.history = History::new(reigns);
+                self.drop_incoming();
                 self.incoming = Some(incoming);
                 return Ok(Taken::SnapshotBegin);
             }
@@ -268,7 +292,7 @@ impl Backup {
         if self.is_lost || !has_common || first_op > log.op + 1 {
             return Err(CANNOT_RESUME);
         }
-        self.incoming = None;
+        self.drop_incoming();
         self.resumed_at = log.op;
         log.history.follow(reigns);
         Ok(())

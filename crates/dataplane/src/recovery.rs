@@ -254,6 +254,9 @@ impl Copy {
     }
 
     fn take(&mut self, checks: &Checks<'_>, item: &[u8]) -> Result<Taken, &'static str> {
-        self.backup.take(checks, &mut self.log, item)
+        let taken = self.backup.take(checks, &mut self.log, item);
+        // No loop waits yet.
+        drop(self.backup.take_discarded());
+        taken
     }
 }

@@ -6,11 +6,13 @@ use crate::journal::Awaited;
 use crate::log::Log;
 use crate::primary::Primary;
 use crate::shard::{Context, Counts, Effect, Shard, Turn};
-use e3_collections::CollectionSpec;
+use e3_collections::{CollectionSpec, State};
 use e3_model::plan::{NodeEvent, Role, ShardPlan};
 use e3_model::{NodeId, ShardKey, Timestamp};
 use e3_wire::journal::{Record, Step};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// A replica of a shard on this node.
 #[derive(Debug)]
@@ -126,6 +128,14 @@ impl Replica {
                 backup.on_item(cx, &mut self.shard, bytes)
             }
             RoleState::Primary(_) => Err("a primary takes no stream"),
+        }
+    }
+
+    /// Collections to free beside the loop.
+    pub(crate) fn take_discarded(&mut self) -> Vec<Rc<RefCell<State>>> {
+        match &mut self.role {
+            RoleState::Primary(_) => Vec::new(),
+            RoleState::Backup(backup) | RoleState::Joining(backup) => backup.take_discarded(),
         }
     }
 

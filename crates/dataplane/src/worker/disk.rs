@@ -134,11 +134,14 @@ impl Worker {
     pub(super) fn put_on_disk(&mut self, replica: &mut Replica) {
         let key = replica.shard.key;
         let number = self.journal.next_copy();
-        let copy = self.recovered.remove(&key);
-        if let Some(copy) = copy.filter(|copy| copy.origin.era == replica.era) {
-            replica.shard.disk = Some(Disk::new(number, copy.log.op, copy.base));
-            replica.recover(copy.log);
-            return;
+        match self.recovered.remove(&key) {
+            Some(copy) if copy.origin.era == replica.era => {
+                replica.shard.disk = Some(Disk::new(number, copy.log.op, copy.base));
+                replica.recover(copy.log);
+                return;
+            }
+            Some(copy) => self.discard([copy.log.state]),
+            None => {}
         }
         replica.shard.disk = Some(Disk::new(number, 0, self.journal.end()));
         let origin = self.origin(replica);
@@ -165,8 +168,9 @@ impl Worker {
 
     /// The plan does not ask for what is left of what was on disk.
     pub(super) fn drop_recovered(&mut self) {
-        for (key, _) in std::mem::take(&mut self.recovered) {
+        for (key, copy) in std::mem::take(&mut self.recovered) {
             self.append_step(key, Step::Drop);
+            self.discard([copy.log.state]);
         }
         self.trim_journal();
     }
@@ -198,6 +202,8 @@ impl Worker {
             && backup.give_up_snapshot(now)
         {
             self.links.restart_stream(now, &mut self.timers, shard.key);
+            let discarded = backup.take_discarded();
+            self.discard(discarded);
         }
         !self.replicas[id.at()].replica.has_incoming()
     }

@@ -207,6 +207,8 @@ impl Worker {
                 }
             }
         }
+        let discarded = hosted.replica.take_discarded();
+        self.discard(discarded);
         for (delivery, taken, body, op) in written {
             self.write_item(id, delivery, taken, &body, op);
         }

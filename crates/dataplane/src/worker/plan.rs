@@ -6,12 +6,15 @@ use crate::links::Tag;
 use crate::publications::Subscribers;
 use crate::replica::Replica;
 use crate::shard::{Counts, Shard};
+use e3_collections::State;
 use e3_model::backup::Part;
 use e3_model::plan::{AppPlan, NodePlan, Role, ShardPlan};
 use e3_model::timing::LEASE;
 use e3_model::{AppId, DropReason, ShardKey, Timestamp};
 use e3_wire::frame::{Ends, Link};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 
 impl Worker {
@@ -347,9 +350,14 @@ impl Worker {
     pub(super) fn drop_replica(&mut self, id: ReplicaId) {
         if let Some(replica) = self.take_replica(id) {
             self.drop_from_disk(&replica);
-            let state = replica.shard.log.state;
-            self.outputs.push_back(Output::Discard { state });
+            self.discard([replica.shard.log.state]);
         }
+    }
+
+    /// Has collections freed beside the loop.
+    pub(super) fn discard(&mut self, states: impl IntoIterator<Item = Rc<RefCell<State>>>) {
+        let outputs = states.into_iter().map(|state| Output::Discard { state });
+        self.outputs.extend(outputs);
     }
 
     /// Takes a replica out of its place. What is on disk of it stays there.

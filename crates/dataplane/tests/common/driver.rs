@@ -36,7 +36,9 @@ impl Cluster {
                         node.waiting.retain(|(k, _)| *k != key);
                         node.calling.stop(key);
                     }
-                    Output::Discard { .. } => {}
+                    Output::Discard { state } => {
+                        self.discarded.push((id, state.borrow().memory_bytes()));
+                    }
                     Output::Execute { key, invocation } => node.waiting.push((key, invocation)),
                     Output::CallAnswer {
                         key,

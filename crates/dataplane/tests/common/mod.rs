@@ -101,6 +101,8 @@ pub struct Cluster {
     pub http: Vec<(u32, HttpAsk)>,
     /// Nodes, and the tickets of the requests over HTTP that they want no answers to.
     pub cancelled: Vec<(u32, u64)>,
+    /// Nodes that have given collections away to be freed, and how many bytes.
+    pub discarded: Vec<(u32, usize)>,
     /// Which calls handlers make.
     pub caller: calls::Caller,
     pub called: calls::Answers,
@@ -256,6 +258,7 @@ impl Cluster {
             emulated: BTreeMap::new(),
             http: Vec::new(),
             cancelled: Vec::new(),
+            discarded: Vec::new(),
             caller: Box::new(|_, _| None),
             called: calls::Answers::default(),
             handler: Box::new(move |service, invocation, state| {
