@@ -48,7 +48,9 @@ pub const ROUTE_AGE_MAX: Duration = Duration::from_secs(1);
 pub const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// A process that exits sooner than this after its start is restarted with backoff.
 pub const RESTART_QUICK: Duration = Duration::from_secs(2);
-/// Longest backoff before a restart.
+/// The same of one that fails by itself: reading much state takes longer.
+pub const RESTART_SETTLED: Duration = Duration::from_secs(60);
+/// Longest backoff before a restart of a process that lived for less than that.
 pub const RESTART_BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// How long the supervisor tries to tell the controller that a node's process has ended.
 pub const EXIT_REPORT_TIME: Duration = Duration::from_secs(3);
@@ -62,7 +64,7 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 pub const API_IDLE_MAX: Duration = Duration::from_secs(5);
 /// Longest response of the controller.
 pub const API_BODY_LEN_MAX: u64 = 64 << 20;
-/// A log that is longer than this is renamed to `.log.1` when its process starts.
+/// A log that is longer than this is moved to `.log.1`.
 pub const LOG_LEN_MAX: u64 = 16 << 20;
 /// Part of a log, from its end, in which its last lines are searched.
 pub const TAIL_LEN_MAX: u64 = 1 << 20;
@@ -107,6 +109,8 @@ pub const CHAOS_NOTICED: Duration = Duration::from_millis(1_500);
 pub const CHAOS_WHOLE_MAX: Duration = Duration::from_secs(60);
 /// Timeout of requests to a controller that may be paused.
 pub const CHAOS_API_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same just before a fault.
+pub const CHAOS_AIM_TIMEOUT: Duration = Duration::from_millis(250);
 /// By how much the fault `delay` delays a datagram, at most.
 pub const CHAOS_DELAY_MAX: Duration = Duration::from_millis(50);
 /// How often a relay that has nothing to send looks whether to stop.

@@ -420,6 +420,50 @@ fn what_is_paused_goes_on_after_an_interruption() {
 }
 
 #[test]
+fn a_run_that_is_interrupted_before_its_first_fault_has_not_passed() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    start(&e3);
+    let mut chaos = e3.spawn("chaos kvs --minutes 2 --seed 1 --faults pause-supervisor -o json");
+    let this = Pid::from_raw(chaos.id().cast_signed()).unwrap();
+    let mut said = BufReader::new(chaos.stderr.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().starts_with("again")));
+    kill_process(this, Signal::INT).unwrap();
+    let rest = std::thread::spawn(move || said.map_while(Result::ok).count());
+    let ended = ended(chaos.wait_with_output().unwrap());
+    rest.join().unwrap();
+    assert_eq!(ended.code, 5, "{ended:?}");
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    let reasons = report["reasons"].as_array().unwrap();
+    assert!(
+        reasons.contains(&"no fault was injected".into()),
+        "{report}"
+    );
+}
+
+#[test]
+fn its_own_cluster_ends_with_it_even_while_it_starts() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    if !has_nftables() {
+        return;
+    }
+    let made = e3.dir.path().join("made");
+    std::fs::create_dir(&made).unwrap();
+    let mut command = e3.command(&["chaos", "kvs", "--network"]);
+    command.env("TMPDIR", &made).stderr(Stdio::piped());
+    let mut chaos = command.spawn().unwrap();
+    let mut said = BufReader::new(chaos.stderr.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().starts_with("starting a cluster")));
+    kill_process(Pid::from_child(&chaos), Signal::INT).unwrap();
+    assert!(said.any(|line| line.unwrap().starts_with("interrupted")));
+    assert_eq!(chaos.wait().unwrap().code(), None);
+    assert_eq!(std::fs::read_dir(&made).unwrap().count(), 0);
+}
+
+#[test]
 fn its_own_cluster_ends_with_it_even_if_it_was_restarted() {
     let Some(e3) = E3::with_services() else {
         return;

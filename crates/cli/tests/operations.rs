@@ -3,7 +3,7 @@
 
 use crate::common::running::{CHAIN, handled, is_alive, kill, run_file, signal};
 use crate::common::{E3, Ended, are_services_built, ended};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -119,6 +119,34 @@ fn log_lines_have_time_level_and_process() {
         ended.contains("s1-host exited (signal 9): restarting it"),
         "{ended}"
     );
+}
+
+#[test]
+fn a_node_that_starts_slowly_keeps_nobody_from_using_the_others() {
+    let e3 = E3::new();
+    e3.good(&up(&["--detach"]));
+    e3.good(&["down"]);
+    // Whose journal it is: nobody says so for long.
+    let journal = state(&e3).join("nodes/s1-nic0/journal");
+    std::fs::create_dir_all(&journal).unwrap();
+    let name = journal.join("node");
+    let _ = std::fs::remove_file(&name);
+    mknodat(CWD, &name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let started = e3.run(&up(&["--detach"]));
+    assert_eq!(started.code, 0, "{started:?}");
+    let late = "s1-nic0 is still starting after 60 s";
+    assert!(started.err.contains(late), "{started:?}");
+    let is_up = |e3: &E3, name: &str| {
+        let nodes = e3.json(&["get", "nodes"]);
+        let mut nodes = nodes.as_array().unwrap().iter();
+        nodes.any(|n| n["name"] == name && n["up"] == true)
+    };
+    assert!(is_up(&e3, "s1-host") && !is_up(&e3, "s1-nic0"));
+    let mut reader = OpenOptions::new().write(true).open(&name).unwrap();
+    std::fs::remove_file(&name).unwrap();
+    reader.write_all(b"s1-nic0\n").unwrap();
+    drop(reader);
+    e3.until("the node is up", |e3| is_up(e3, "s1-nic0"));
 }
 
 /// Runs a cluster, does something to its directory, and expects it to stop for `reason`.

@@ -184,6 +184,15 @@ fn no_node_stays_drained_when_the_controller_ends_or_the_owner_interrupts() {
     assert_eq!(interrupted.code, 1, "{interrupted:?}");
     assert!(interrupted.err.contains("interrupted"), "{interrupted:?}");
     assert!(!drained(&e3));
+    // Nor when it is killed, and the cluster is stopped before the next upgrade.
+    let mut killed = upgrade();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    e3.good(&["down"]);
+    e3.up();
+    assert!(drained(&e3));
+    e3.good(&["upgrade", "--program", &program]);
+    assert!(!drained(&e3));
     // What an operator drains stays drained.
     e3.good(&["node", "drain", "s1-host"]);
     e3.good(&["upgrade", "--program", &program]);

@@ -3,7 +3,7 @@
 use crate::audit::Subject;
 use crate::deploy::Sent;
 use crate::refusal::bad_json;
-use crate::shared::Shared;
+use crate::shared::{Shared, unblocked};
 use crate::solve;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, Path, Query, Request, State};
@@ -140,10 +140,4 @@ pub(crate) async fn blob(State(s): State<Shared>, Path(digest): Path<String>) ->
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error).into_response()
         }
     }
-}
-
-/// Does what takes long in a thread of its own: everything else has one thread.
-async fn unblocked<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.expect("the work does not panic")
 }

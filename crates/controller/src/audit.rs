@@ -46,6 +46,15 @@ impl AuditLog {
 
     fn open_with(dir: PathBuf, len_max: u64) -> Result<AuditLog, StoreError> {
         fs::create_dir_all(&dir).map_err(system(&dir))?;
+        let mut skipped = 0;
+        for file in [older(&dir), newer(&dir)] {
+            match fs::read(&file) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    skipped += set_aside(&file, &e).map_err(system(&file))?;
+                }
+                _ => {}
+            }
+        }
         let (file, len) = open_file(&newer(&dir)).map_err(system(&dir))?;
         let mut log = AuditLog {
             dir,
@@ -56,7 +65,7 @@ impl AuditLog {
             is_torn: len > 0,
         };
         let last = log.read(0, 0, 1).map_err(system(&log.dir))?.pop();
-        log.next = last.map_or(1, |record| record.number + 1);
+        log.next = last.map_or(1, |record| record.number + 1) + skipped;
         Ok(log)
     }
 
@@ -108,6 +117,16 @@ impl AuditLog {
         found.drain(..dropped);
         Ok(found)
     }
+}
+
+/// Moves a file away that cannot be read: no decision depends on it. Returns how many records it had at most.
+fn set_aside(file: &Path, why: &io::Error) -> io::Result<u64> {
+    let to = file.with_extension("unreadable");
+    let len = fs::metadata(file)?.len();
+    fs::rename(file, &to)?;
+    let (file, to) = (file.display(), to.display());
+    tracing::error!("{file} cannot be read: {why}; it is {to} now, and its records are not listed");
+    Ok(len)
 }
 
 fn newer(dir: &Path) -> PathBuf {

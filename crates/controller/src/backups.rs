@@ -2,9 +2,9 @@
 
 use crate::core::Core;
 use crate::limits::{BACKUP_KEPT, CHUNK_LEN_MAX};
-use crate::parts::{Parts, Written};
+use crate::parts::{Parts, Written, append, read_from};
 use crate::refusal::bad_json;
-use crate::shared::Shared;
+use crate::shared::{Shared, unblocked};
 use crate::taking::{Progress, Taking};
 use axum::Json;
 use axum::body::Bytes;
@@ -20,6 +20,7 @@ use e3_model::document::{API_VERSION, Document, Metadata};
 use e3_model::timing::BACKUP_FREEZE_TIMEOUT;
 use e3_model::{AppId, Application, Nanos, ShardKey, Timestamp};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,9 +51,13 @@ pub(crate) async fn fetch(
     Path((number, file)): Path<(u64, String)>,
     Query(Offset { offset }): Query<Offset>,
 ) -> Result<Vec<u8>, Refusal> {
-    let mut core = s.core();
-    core.touch(number);
-    core.backup_bytes(number, &file, offset)
+    let path = {
+        let mut core = s.core();
+        core.touch(number);
+        core.backup_file(number, &file)?
+    };
+    let read = unblocked(move || read_from(&path, offset, CHUNK_LEN_MAX as u64)).await?;
+    read.ok_or_else(|| no_backup(number))
 }
 
 pub(crate) async fn end(
@@ -77,12 +82,12 @@ pub(crate) async fn take(
     Query(Offset { offset }): Query<Offset>,
     bytes: Bytes,
 ) -> Result<Json<ChunkResponse>, Refusal> {
-    let mut core = s.core();
-    if !core.backups.takes(number) || !is_part(&file) {
+    if !s.core().backups.takes(number) || !is_part(&file) {
         return Err(no_backup(number));
     }
     check_chunk(&bytes)?;
-    let taken = core.backups.append(number, &file, offset, &bytes);
+    let taken = append(&s, |core| &mut core.backups, (number, file), offset, bytes).await;
+    let mut core = s.core();
     if let Some(taking) = core.taking.iter_mut().find(|t| t.number == number) {
         let refusal = taken.as_ref().err();
         taking.refused = refusal.map(|refusal| refusal.error().to_string());
@@ -235,14 +240,15 @@ impl Core {
             {
                 continue;
             }
+            // The shards stand still, so it is not read here. Its owner checks what it is sent.
             let error = |why| format!("{name:?} of application {:?}: {why}", plan.app.name);
-            let blob = self.blobs.get(digest).map_err(|e| error(e.to_string()))?;
-            let blob = blob.ok_or_else(|| error("it is not stored".into()))?;
+            let len = self.blobs.len(digest).map_err(|e| error(e.to_string()))?;
+            let len = len.ok_or_else(|| error("it is not stored".into()))?;
             files.push(BackupFile {
                 is_asset,
                 name: name.clone(),
                 digest: digest.clone(),
-                len: blob.len() as u64,
+                len,
             });
         }
         let cut_at = taking.cut_at.unwrap_or(self.clock.now());
@@ -259,19 +265,17 @@ impl Core {
         })
     }
 
-    /// Bytes of a part, or of a module or asset by its digest.
-    fn backup_bytes(&self, number: u64, file: &str, offset: u64) -> Result<Vec<u8>, Refusal> {
+    /// The file of a part, or of a module or asset by its digest.
+    fn backup_file(&self, number: u64, file: &str) -> Result<PathBuf, Refusal> {
         let (taking, ..) = self.backup_of(number).ok_or_else(|| no_backup(number))?;
-        let len_max = CHUNK_LEN_MAX as u64;
         let mut files = taking.head.iter().flat_map(|head| &head.files);
-        let bytes = if files.any(|known| known.digest == file) {
-            self.blobs.read(file, offset, len_max)?
+        if files.any(|known| known.digest == file) {
+            Ok(self.blobs.file(file))
         } else if is_part(file) {
-            self.backups.read(number, file, offset, len_max)?
+            Ok(self.backups.file(number, file))
         } else {
-            None
-        };
-        bytes.ok_or_else(|| no_backup(number))
+            Err(no_backup(number))
+        }
     }
 
     /// Notes how far backups are, gives up those that make no progress, and removes what nobody needs.

@@ -2,8 +2,6 @@
 //! before the decision that names them.
 
 use crate::limits::SECRET_LEN;
-use crate::parts::read_from;
-use e3_http::Refusal;
 use e3_model::check_name;
 use e3_store::StoreError;
 use sha2::{Digest, Sha256};
@@ -121,14 +119,17 @@ impl Blobs {
         Ok(Some(bytes))
     }
 
-    /// Bytes of a blob that a plan names, from an offset on.
-    pub(crate) fn read(
-        &self,
-        digest: &str,
-        offset: u64,
-        len_max: u64,
-    ) -> Result<Option<Vec<u8>>, Refusal> {
-        read_from(&self.blobs.join(digest), offset, len_max)
+    /// Bytes of a blob that a plan names; none if there is none.
+    pub(crate) fn len(&self, digest: &str) -> io::Result<Option<u64>> {
+        match fs::metadata(self.file(digest)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            found => found.map(|found| Some(found.len())),
+        }
+    }
+
+    /// The file of a blob that a plan names.
+    pub(crate) fn file(&self, digest: &str) -> PathBuf {
+        self.blobs.join(digest)
     }
 
     /// Removes all blobs except these.

@@ -19,7 +19,7 @@ use e3_control::{
 };
 use e3_model::application::Durability;
 use e3_model::plan::NodeReport;
-use e3_model::{Formats, NodeId, ShardKey, Timestamp};
+use e3_model::{AppId, Formats, NodeId, ShardKey, Timestamp};
 use e3_store::Store;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -36,6 +36,8 @@ pub(crate) struct Core {
     pub(crate) progress: Progress,
     pub(crate) counters: Counters,
     pub(crate) probation: Probation,
+    /// Versions that the controller would leave if the earlier one were stored, and when it looked last.
+    pub(crate) kept_back: BTreeMap<AppId, (u32, Timestamp)>,
     pub(crate) receipts: Receipts,
     pub(crate) at_start: AtStart,
     /// By node: why its last process could not join.
@@ -146,6 +148,7 @@ impl Core {
             progress: Progress::default(),
             counters: Counters::default(),
             probation: Probation::default(),
+            kept_back: BTreeMap::new(),
             receipts: Receipts::default(),
             refused: BTreeMap::new(),
             watched_at: Timestamp::default(),

@@ -109,7 +109,7 @@ impl Core {
         result
     }
 
-    /// Removes modules and assets that no version names that runs or is kept.
+    /// Removes modules and assets that no version names that runs or is kept, and no backup.
     pub(crate) fn sweep(&self) {
         // If the contents of the disk are unknown, the log may name what was refused; if it lacks decisions, they
         // may name what seems unused.
@@ -121,7 +121,10 @@ impl Core {
         let releases: Vec<Release> = kept.collect();
         let modules = releases.iter().flat_map(|r| &r.modules);
         let assets = releases.iter().flat_map(|r| r.assets.values());
-        let named = modules.chain(assets).map(String::as_str).collect();
+        let heads = self.taking.iter().filter_map(|t| t.head.as_ref());
+        let backed_up = heads.flat_map(|head| head.files.iter().map(|f| &f.digest));
+        let all = modules.chain(assets).chain(backed_up);
+        let named = all.map(String::as_str).collect();
         // They only take space.
         if let Err(e) = self.blobs.keep(&named) {
             tracing::warn!(error = %e, "unused modules cannot be removed");

@@ -38,6 +38,7 @@ mod rate;
 mod refusal;
 mod replay;
 mod restores;
+mod room;
 mod route;
 mod router;
 mod routes;
@@ -81,9 +82,11 @@ pub fn run(config: ControllerConfig) -> Result<(), ControllerError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    runtime
-        .map_err(ControllerError::Runtime)?
-        .block_on(serve(config))
+    let runtime = runtime.map_err(ControllerError::Runtime)?;
+    let served = runtime.block_on(serve(config));
+    // A disk that hangs must not hold up the next process.
+    runtime.shutdown_background();
+    served
 }
 
 async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
@@ -107,6 +110,7 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
         version,
         audit: Arc::new(Mutex::new(audit)),
         solvers: Arc::new(Semaphore::new(SOLVERS_MAX)),
+        parts_writer: Arc::default(),
     };
     tracing::info!(%address, "controller serves HTTP");
     let mut hearing = tokio::spawn(hearing::hear(shared.clone(), heartbeats));

@@ -38,9 +38,11 @@ pub const SECRET_LEN: usize = 32;
 pub const BODY_LEN_MAX: usize = 64 << 10;
 /// Bytes of a shard's state in one request, or in one answer.
 pub const CHUNK_LEN_MAX: usize = 1 << 20;
-/// Bytes on the disk that states of shards leave free for decisions. Without room for these no node that fails is
-/// replaced.
-pub const PARTS_FREE_MIN: u64 = 32 << 20;
+/// Bytes on the disk that states of shards, modules and assets leave free for decisions, but at most this share of it.
+/// Without room for these no node that fails is replaced.
+pub const FREE_MIN: u64 = 32 << 20;
+/// See [`FREE_MIN`]: one in so many bytes.
+pub const FREE_MIN_SHARE: u64 = 8;
 /// How long the files of a backup that nobody fetches are kept, and parts that nobody deploys.
 pub const BACKUP_KEPT: Nanos = Nanos::from_secs(600);
 /// See [`ClientTimeouts::header`].
@@ -50,6 +52,8 @@ pub const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often the versions of all applications are looked at: whether they start, and how many requests fail; and which
 /// nodes have received the plan. It looks at every shard.
 pub const WATCH_INTERVAL: Nanos = Nanos::from_millis(250);
+/// How often the files of an earlier version are looked for again that an automatic rollback lacks: they are read whole.
+pub const KEPT_BACK_RETRY: Nanos = Nanos::from_secs(10);
 /// How far back "lately dead-lettered" reaches.
 pub const LATELY: Nanos = Nanos::from_secs(60);
 /// Bytes of a datagram that are read where heartbeats arrive: what is longer is none.

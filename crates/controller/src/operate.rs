@@ -3,7 +3,7 @@
 
 use crate::core::Core;
 use crate::error::ExecuteError;
-use crate::limits::TAGLESS_AFTER_RAISE;
+use crate::limits::{KEPT_BACK_RETRY, TAGLESS_AFTER_RAISE};
 use crate::refusal::bad_json;
 use crate::shared::Shared;
 use axum::Json;
@@ -242,6 +242,7 @@ impl Core {
         let none = || CommandError::NoApp(name.clone()).to_string();
         let id = self.control.app_named(&name);
         let id = id.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, none()))?;
+        self.check_goes_back(id)?;
         if let Some(missing) = self.not_stored(id) {
             let error = format!("application {name:?} cannot go back: {missing}");
             let hint = "deploy the earlier version from its files: e3 deploy";
@@ -267,6 +268,25 @@ impl Core {
         })
     }
 
+    /// Refuses a rollback while another one takes place: it would return to the version that was left. A repeat whose
+    /// first answer was lost, or that the controller anticipated, must not. It is for a version that does not start.
+    fn check_goes_back(&self, id: AppId) -> Result<(), Refusal> {
+        let state = &self.control.apps[&id];
+        let last = state.rollbacks.back().filter(|_| !state.has_started);
+        let Some(last) = last.filter(|r| r.code_version == state.plan.code_version) else {
+            return Ok(());
+        };
+        if self.seen(id).error.is_some() {
+            return Ok(());
+        }
+        let (name, from, to) = (&state.plan.app.name, last.from, last.to);
+        let error = format!(
+            "application {name:?} goes back from version {from} to version {to} already, which has not started at every primary yet"
+        );
+        let hint = format!("wait until it has: e3 describe app {name}");
+        Err(Refusal::new(StatusCode::CONFLICT, error).hint(hint))
+    }
+
     /// What the earlier version of an application needs and the disk does not have.
     fn not_stored(&self, app: AppId) -> Option<String> {
         let state = &self.control.apps[&app];
@@ -289,13 +309,21 @@ impl Core {
         let mut probation = std::mem::take(&mut self.probation);
         let due = probation.look(now, &self.control, |app| self.seen(app));
         self.probation = probation;
+        let apps = &self.control.apps;
+        self.kept_back.retain(|app, _| apps.contains_key(app));
         for command in due {
             let Command::Rollback { app, why, .. } = &command else {
                 continue;
             };
+            let version = self.control.apps[app].plan.code_version;
+            let kept_back = self.kept_back.get(app).filter(|(v, _)| *v == version);
+            if kept_back.is_some_and(|(_, at)| now < *at + KEPT_BACK_RETRY) {
+                continue;
+            }
             let name = self.control.apps[app].plan.app.name.clone();
             let why = why.clone().unwrap_or_default();
             if let Some(missing) = self.not_stored(*app) {
+                self.kept_back.insert(*app, (version, now));
                 self.complain(format!("{name} should go back ({why}), but {missing}"));
                 continue;
             }

@@ -1,11 +1,13 @@
 //! States of shards on the controller's disk: those of backups, until they are fetched, and those that
 //! restored applications begin with.
 
-use crate::limits::PARTS_FREE_MIN;
+use crate::core::Core;
+use crate::room::room_on;
+use crate::shared::{Shared, unblocked};
+use axum::body::Bytes;
 use e3_http::Refusal;
 use e3_model::backup::Part;
 use e3_wire::part::checksum;
-use rustix::fs::statvfs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -105,54 +107,30 @@ impl Parts {
         all.map(|(_, written)| written.len).sum()
     }
 
-    /// Appends a chunk. One that came before changes nothing. `file` is a name that this process made. Refuses
-    /// what would leave the decisions too little room on the disk.
-    pub(crate) fn append(
-        &mut self,
-        number: u64,
-        file: &str,
+    /// Begins to append a chunk; none if it came before.
+    fn begin_append(
+        &self,
+        (number, name): (u64, &str),
         offset: u64,
-        bytes: &[u8],
-    ) -> Result<u64, Refusal> {
-        let before = self.written(number, file);
+        bytes: Bytes,
+    ) -> Result<Option<Append>, Refusal> {
+        let before = self.written(number, name);
         let end = offset.saturating_add(bytes.len() as u64);
         if end <= before.len {
-            return Ok(before.len);
+            return Ok(None);
         }
         if offset != before.len {
             let error = format!(
-                "chunk of part {file} begins at byte {offset}, must begin at {}",
+                "chunk of part {name} begins at byte {offset}, must begin at {}",
                 before.len
             );
             return Err(Refusal::new(StatusCode::CONFLICT, error));
         }
-        let path = self.file(number, file);
-        let free = statvfs(&self.dir).map_err(|e| not_written(&path, &e.into()))?;
-        let free_len = free.f_bavail.saturating_mul(free.f_frsize);
-        if free_len < PARTS_FREE_MIN + bytes.len() as u64 {
-            let error = format!(
-                "{} cannot be written: its disk has {free_len} bytes free, of which {PARTS_FREE_MIN} are kept",
-                path.display()
-            );
-            return Err(Refusal::new(StatusCode::INSUFFICIENT_STORAGE, error)
-                .hint("make room on the controller's disk, then try again"));
-        }
-        let append = || -> io::Result<()> {
-            let mut options = OpenOptions::new();
-            let options = options.create(true).truncate(false).write(true).mode(0o600);
-            let mut f = options.open(&path)?;
-            // A chunk that was cut off before is written over.
-            f.set_len(offset)?;
-            f.seek(SeekFrom::Start(offset))?;
-            f.write_all(bytes)
-        };
-        append().map_err(|e| not_written(&path, &e))?;
-        let written = Written {
-            len: end,
-            crc: checksum(before.crc, bytes),
-        };
-        self.written.insert((number, file.to_string()), written);
-        Ok(end)
+        Ok(Some(Append {
+            path: self.file(number, name),
+            before,
+            bytes,
+        }))
     }
 
     /// What sees that parts survive a power cut, those that are there. For parts that were just written it takes
@@ -175,20 +153,78 @@ impl Parts {
         }
     }
 
-    /// Bytes of a part from an offset on, at most `len_max`; none if there is no such part.
-    pub(crate) fn read(
-        &self,
-        number: u64,
-        file: &str,
-        offset: u64,
-        len_max: u64,
-    ) -> Result<Option<Vec<u8>>, Refusal> {
-        read_from(&self.file(number, file), offset, len_max)
+    /// The file of a part. `name` is a name that this process made.
+    pub(crate) fn file(&self, number: u64, name: &str) -> PathBuf {
+        self.dir.join(number.to_string()).join(name)
     }
+}
 
-    fn file(&self, number: u64, file: &str) -> PathBuf {
-        self.dir.join(number.to_string()).join(file)
+/// A chunk that is to be appended to a part.
+struct Append {
+    path: PathBuf,
+    before: Written,
+    bytes: Bytes,
+}
+
+impl Append {
+    /// Writes it. Refuses what would leave the decisions too little room on the disk.
+    fn write(&self) -> Result<Written, Refusal> {
+        let (path, bytes) = (&self.path, &self.bytes);
+        let dir = path.parent().unwrap_or(path);
+        let room = room_on(dir).map_err(|e| not_written(path, &e))?;
+        if !room.takes(bytes.len()) {
+            let error = format!(
+                "{} cannot be written: its disk has {} bytes free, of which {} are kept",
+                path.display(),
+                room.free,
+                room.kept
+            );
+            return Err(Refusal::new(StatusCode::INSUFFICIENT_STORAGE, error)
+                .hint("make room on the controller's disk, then try again"));
+        }
+        let write = || -> io::Result<()> {
+            let mut options = OpenOptions::new();
+            let options = options.create(true).truncate(false).write(true).mode(0o600);
+            let mut f = options.open(path)?;
+            // A chunk that was cut off before is written over.
+            f.set_len(self.before.len)?;
+            f.seek(SeekFrom::Start(self.before.len))?;
+            f.write_all(bytes)
+        };
+        write().map_err(|e| not_written(path, &e))?;
+        Ok(Written {
+            len: self.before.len + bytes.len() as u64,
+            crc: checksum(self.before.crc, bytes),
+        })
     }
+}
+
+/// Appends a chunk to a part of `parts`, without the controller's lock; gives the length of the part. One that came
+/// before changes nothing.
+pub(crate) async fn append(
+    s: &Shared,
+    parts: impl Fn(&mut Core) -> &mut Parts,
+    (number, name): (u64, String),
+    offset: u64,
+    bytes: Bytes,
+) -> Result<u64, Refusal> {
+    // It is held until the chunk is written, even if nobody waits for the answer any more.
+    let writer = s.parts_writer.clone().lock_owned().await;
+    let begun = parts(&mut s.core()).begin_append((number, &name), offset, bytes)?;
+    if let Some(append) = begun {
+        let written = unblocked(move || {
+            let _writer = writer;
+            append.write()
+        });
+        let written = written.await?;
+        let (mut core, key) = (s.core(), (number, name.clone()));
+        let parts = parts(&mut core);
+        // It may have been removed meanwhile.
+        if parts.takes(number) {
+            parts.written.insert(key, written);
+        }
+    }
+    Ok(parts(&mut s.core()).written(number, &name).len)
 }
 
 /// Bytes of a file from an offset on, at most `len_max`; none if there is no such file. Any other error may
@@ -231,13 +267,17 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let mut parts = Parts::open(tmp.path().join("parts"), true).unwrap();
         parts.create(7).unwrap();
-        parts.append(7, "0-0", 0, b"state").unwrap();
-        assert_eq!(parts.read(7, "0-0", 2, 2).unwrap().unwrap(), b"at");
-        assert_eq!(parts.read(7, "0-1", 0, 9).unwrap(), None);
-        assert_eq!(parts.read(8, "0-0", 0, 9).unwrap(), None);
+        let begun = parts.begin_append((7, "0-0"), 0, Bytes::from_static(b"state"));
+        let written = begun.unwrap().unwrap().write().unwrap();
+        assert_eq!(written.len, 5);
+        let read =
+            |number, name, offset, len_max| read_from(&parts.file(number, name), offset, len_max);
+        assert_eq!(read(7, "0-0", 2, 2).unwrap().unwrap(), b"at");
+        assert_eq!(read(7, "0-1", 0, 9).unwrap(), None);
+        assert_eq!(read(8, "0-0", 0, 9).unwrap(), None);
         // What cannot be read is there all the same.
         fs::create_dir(parts.file(7, "0-2")).unwrap();
-        let refusal = parts.read(7, "0-2", 0, 9).unwrap_err().into_response();
+        let refusal = read(7, "0-2", 0, 9).unwrap_err().into_response();
         assert_eq!(refusal.status(), StatusCode::INTERNAL_SERVER_ERROR);
     }
 }

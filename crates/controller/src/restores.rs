@@ -3,9 +3,9 @@
 use crate::backups::{Offset, check_chunk, is_part};
 use crate::core::Core;
 use crate::limits::CHUNK_LEN_MAX;
-use crate::parts::Written;
+use crate::parts::{Written, append, read_from};
 use crate::refusal::bad_json;
-use crate::shared::Shared;
+use crate::shared::{Shared, unblocked};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;
@@ -50,18 +50,21 @@ pub(crate) async fn upload(
     Query(Offset { offset }): Query<Offset>,
     bytes: Bytes,
 ) -> Result<Json<ChunkResponse>, Refusal> {
-    let mut core = s.core();
-    let now = core.clock.now();
-    let used = core.uploads.get_mut(&number).filter(|_| is_part(&file));
-    let Some(used) = used else {
-        return Err(no_restore(number).hint(BEGIN_AGAIN_HINT));
-    };
-    check_chunk(&bytes)?;
-    *used = now;
-    let appended = core.restores.append(number, &file, offset, &bytes);
+    {
+        let mut core = s.core();
+        let now = core.clock.now();
+        let used = core.uploads.get_mut(&number).filter(|_| is_part(&file));
+        let Some(used) = used else {
+            return Err(no_restore(number).hint(BEGIN_AGAIN_HINT));
+        };
+        check_chunk(&bytes)?;
+        *used = now;
+    }
+    let appended = append(&s, |core| &mut core.restores, (number, file), offset, bytes).await;
     let refused = appended.as_ref().err().map(Refusal::status);
     if refused == Some(StatusCode::INSUFFICIENT_STORAGE) {
         // Without the rest it only takes space.
+        let mut core = s.core();
         core.uploads.remove(&number);
         core.restores.remove(number);
     }
@@ -74,18 +77,16 @@ pub(crate) async fn fetch(
     Path((_, number, file)): Path<(u32, u64, String)>,
     Query(Offset { offset }): Query<Offset>,
 ) -> Result<Vec<u8>, Refusal> {
-    let mut core = s.core();
-    let bytes = if is_part(&file) {
-        let len_max = CHUNK_LEN_MAX as u64;
-        let read = core.restores.read(number, &file, offset, len_max);
-        if read.is_err() {
-            core.complain(format!("part {file} of restore {number} cannot be read"));
-        }
-        read?
-    } else {
-        None
-    };
-    bytes.ok_or_else(|| no_restore(number))
+    if !is_part(&file) {
+        return Err(no_restore(number));
+    }
+    let path = s.core().restores.file(number, &file);
+    let read = unblocked(move || read_from(&path, offset, CHUNK_LEN_MAX as u64)).await;
+    if read.is_err() {
+        let what = format!("part {file} of restore {number} cannot be read");
+        s.core().complain(what);
+    }
+    read?.ok_or_else(|| no_restore(number))
 }
 
 fn no_restore(number: u64) -> Refusal {

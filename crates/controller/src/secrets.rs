@@ -179,6 +179,13 @@ pub(crate) async fn set(
     }
     let mut core = s.core();
     core.import_secrets();
+    // A repeat must not take the place of the value before.
+    if let Ok(secret) = core.known_secret(&app, &name) {
+        let known = core.secret_key.open(&app, &name, &secret.value);
+        if known.is_ok_and(|known| known == value) {
+            return Ok(Json(core.secret_view(&app, &name, secret)));
+        }
+    }
     let set = core
         .set_command(&app, &name, &value)
         .map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;

@@ -3,7 +3,7 @@
 use crate::audit::AuditLog;
 use crate::core::Core;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{self, Semaphore, watch};
 
 /// The state that the handlers share.
 #[derive(Clone)]
@@ -14,6 +14,14 @@ pub(crate) struct Shared {
     pub(crate) audit: Arc<Mutex<AuditLog>>,
     /// Placements that may still be searched for at the same time.
     pub(crate) solvers: Arc<Semaphore>,
+    /// Whoever writes a part of a backup or restore: one at a time.
+    pub(crate) parts_writer: Arc<sync::Mutex<()>>,
+}
+
+/// Does what takes long in a thread of its own: everything else has one thread.
+pub(crate) async fn unblocked<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.expect("the work does not panic")
 }
 
 impl Shared {

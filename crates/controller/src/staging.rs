@@ -2,6 +2,7 @@
 //! that nothing reads, and get their names with the decision that names them.
 
 use crate::blobs::{Blobs, system, write_whole};
+use crate::room::room_on;
 use e3_store::StoreError;
 use std::fs;
 use std::io;
@@ -38,6 +39,10 @@ impl Staged {
         };
         if is_linked {
             return Ok(());
+        }
+        let room = room_on(&self.dir).map_err(|e| system(&staged, e))?;
+        if !room.takes(bytes.len()) {
+            return Err(StoreError::Full(staged));
         }
         write_whole(&staged, bytes)
     }

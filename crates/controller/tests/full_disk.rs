@@ -102,9 +102,12 @@ fn inside(dir: &Path) {
     assert!(with_modules > 0);
     let blobs = || std::fs::read_dir(dir.join("blobs")).unwrap().count();
     assert_eq!(blobs(), with_modules, "a refused module leaves nothing");
-    // Then not even decisions fit.
-    fill(&controller, &mut acknowledged, 0);
+    // What is left is for decisions.
+    fill(&controller, &mut acknowledged, 8_000);
     assert!(acknowledged.len() > with_modules);
+    assert_eq!(controller.get("/healthz").0, 200);
+    // Then somebody else fills the disk, and not even decisions fit.
+    let _ = std::fs::write(dir.join("rest"), vec![1; 1 << 20]);
 
     // The controller says so, and still answers reads.
     let (status, body) = controller.get("/healthz");

@@ -204,6 +204,22 @@ fn services_are_scaled_and_versions_go_back() {
     assert_eq!(status, 200);
     assert_eq!((answer.from, answer.to, answer.code_version), (2, 1, 3));
     assert_eq!(c.app().rollbacks.len(), 1);
+    // A repeat would deploy the version again that was left.
+    let (status, error) = c.refused("/v1/rollback", rollback.clone());
+    let already =
+        "goes back from version 2 to version 1 already, which has not started at every primary yet";
+    assert!(status == 409 && error.ends_with(already), "{error}");
+    // Unless the version that came back does not start.
+    for welcome in &c.nodes {
+        let mut report = good_report(&c.controller.plan(welcome), welcome);
+        for instance in &mut report.instances {
+            instance.code_version = 2;
+            instance.error = Some("e3_init failed".into());
+        }
+        c.controller.report(&report);
+    }
+    assert_eq!(c.controller.post("/v1/rollback", &rollback).0, 200);
+    assert_eq!(c.app().rollbacks.len(), 2);
     // Without its modules, an earlier version cannot be deployed.
     assert_eq!(c.controller.deploy(&other).0, 200);
     let blobs = std::fs::read_dir(tmp.path().join("blobs")).unwrap();

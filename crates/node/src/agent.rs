@@ -4,8 +4,8 @@
 use crate::complaints::Complaints;
 use crate::config::NodeError;
 use crate::limits::{
-    ANSWER_LEN_MAX, API_TIMEOUT, BLOB_LEN_MAX, HELLO_LATE_MAX, HELLO_PROMPT, IDLE_MAX,
-    PLAN_APPS_MAX, RETRY_INTERVAL,
+    ANSWER_LEN_MAX, API_TIMEOUT, BLOB_LEN_MAX, CONNECT_TIMEOUT, HELLO_LATE_MAX, HELLO_PROMPT,
+    IDLE_MAX, PLAN_APPS_MAX, RETRY_INTERVAL,
 };
 use crate::resolver::AddressResolver;
 use crate::supplies::Supplies;
@@ -98,6 +98,7 @@ impl Api {
     pub(crate) fn new(base: &str, token: Token) -> Api {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_global(Some(API_TIMEOUT))
             .max_idle_age(IDLE_MAX)
             .proxy(None)

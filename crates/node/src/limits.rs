@@ -15,6 +15,8 @@ pub const INSTANCES_MAX: u32 = 512;
 pub const PLAN_WAIT: Duration = Duration::from_secs(10);
 /// Applications that a request for a plan names; a node with more has all applications in its plan.
 pub const PLAN_APPS_MAX: usize = 4096;
+/// Longest wait for a connection to the controller.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait for any answer of the controller.
 pub const API_TIMEOUT: Duration = Duration::from_secs(15);
 /// Longest time that a connection is kept without use, which is less than the controller keeps it.

@@ -2,6 +2,7 @@
 //! copies are not its own.
 
 use crate::config::NodeError;
+use e3_model::check_name;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -12,20 +13,23 @@ const FILE: &str = "node";
 /// Refuses the journal of another node.
 pub(crate) fn check(dir: &Path, node: &str) -> Result<(), NodeError> {
     let file = dir.join(FILE);
-    match fs::read_to_string(&file) {
-        // A crash may leave it empty.
-        Ok(found) if found.trim().is_empty() || found.trim() == node => Ok(()),
-        Ok(found) => Err(NodeError::OtherNode {
-            dir: dir.to_path_buf(),
-            found: found.trim().to_string(),
-            node: node.to_string(),
-        }),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(NodeError::System {
-            what: "read whose journal it is",
-            source,
-        }),
+    let found = match fs::read_to_string(&file) {
+        Ok(found) => found.trim().to_string(),
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(e) => {
+            tracing::warn!(file = %file.display(), error = %e, "cannot read whose journal it is");
+            return Ok(());
+        }
+    };
+    // A crash may leave it empty, and a damaged name keeps nobody from a sound journal.
+    if found == node || check_name(&found).is_err() {
+        return Ok(());
     }
+    Err(NodeError::OtherNode {
+        dir: dir.to_path_buf(),
+        found,
+        node: node.to_string(),
+    })
 }
 
 /// Notes that it is this node's journal. The node starts even if the disk is full.
@@ -59,8 +63,10 @@ mod tests {
         check(&dir, "n1").unwrap();
         let refused = check(&dir, "n2").unwrap_err().to_string();
         assert!(refused.contains("of node n1"), "{refused}");
-        fs::write(dir.join(FILE), "").unwrap();
-        check(&dir, "n2").unwrap();
+        for unknown in [&b""[..], b"n\xff1\n", b"n!\n"] {
+            fs::write(dir.join(FILE), unknown).unwrap();
+            check(&dir, "n2").unwrap();
+        }
         note(&dir, "n2");
         assert!(check(&dir, "n1").is_err());
     }

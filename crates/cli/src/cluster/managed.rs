@@ -81,6 +81,21 @@ impl Managed {
         Ok(())
     }
 
+    /// Moves a long log away. The process goes on appending to the same file, which is empty then.
+    pub(super) fn shorten_log(&mut self, state: &StateDir) {
+        let path = state.log_file(&self.name);
+        if std::fs::metadata(&path).map_or(0, |m| m.len()) <= LOG_LEN_MAX {
+            return;
+        }
+        let moved = std::fs::copy(&path, path.with_extension("log.1"))
+            .and_then(|_| OpenOptions::new().write(true).open(&path))
+            .and_then(|log| log.set_len(0));
+        // If the disk is full, it is tried again later.
+        if moved.is_ok() {
+            self.log_from = 0;
+        }
+    }
+
     /// Why a process exited while the cluster was starting: the failure it recorded, else the error that it
     /// printed, else the last line of its log.
     pub(super) fn start_failure(&self, state: &StateDir, status: ExitStatus) -> Failure {
@@ -152,5 +167,32 @@ pub(super) fn ending(status: ExitStatus) -> String {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
         _ => "unknown".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_long_log_is_moved_away_while_its_process_appends_to_it() {
+        let tmp = tempfile::tempdir().unwrap();
+        let state = StateDir::new(tmp.path());
+        state.create().unwrap();
+        let path = state.log_file("a");
+        let mut process = Managed::new("a", Vec::new());
+        process.shorten_log(&state);
+        let (mut log, _) = open_log(&path).unwrap();
+        let text = vec![b'x'; LOG_LEN_MAX as usize];
+        log.write_all(&text).unwrap();
+        process.shorten_log(&state);
+        assert_eq!(log.metadata().unwrap().len(), LOG_LEN_MAX);
+        log.write_all(b"y\n").unwrap();
+        process.shorten_log(&state);
+        log.write_all(b"z\n").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"z\n");
+        let moved = std::fs::read(path.with_extension("log.1")).unwrap();
+        assert!(moved.len() == text.len() + 2 && moved.ends_with(b"y\n"));
     }
 }

@@ -10,6 +10,7 @@ mod orchestrator;
 pub mod patience;
 pub mod process;
 pub mod programs;
+pub mod removal;
 pub mod start;
 pub mod state_dir;
 pub mod stop;

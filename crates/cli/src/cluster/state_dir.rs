@@ -37,6 +37,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+/// Name of the record of the node that an upgrade has drained.
+const UPGRADING: &str = "upgrading";
+
 /// The state directory.
 #[derive(Clone, Debug)]
 pub struct StateDir {
@@ -412,23 +415,27 @@ impl StateDir {
 
     /// The node that an upgrade has drained.
     pub fn upgrading(&self) -> Result<Option<Upgrading>, Failure> {
-        self.read::<Option<Upgrading>>("upgrading")
+        self.read::<Option<Upgrading>>(UPGRADING)
             .map(Option::flatten)
     }
 
     /// Records which node an upgrade drains, so that the next one resumes it if this one is killed.
     pub fn write_upgrading(&self, upgrading: Option<&Upgrading>) -> Result<(), Failure> {
-        self.write("upgrading", &upgrading)
+        let path = self.run_file(UPGRADING);
+        let text = serde_json::to_vec(&upgrading).expect("it has text keys only");
+        durable::write(&path, 0o600, &text).map_err(|e| Failure::file("write", &path, &e))
     }
 
-    /// Removes the records of an earlier run; whoever calls it holds the lock. The lock file stays: another supervisor may be about to
-    /// lock it.
+    /// Removes the records of an earlier run; whoever calls it holds the lock. The lock file stays: another supervisor may
+    /// be about to lock it. So does the record of an upgrade, since the node stays drained.
     pub fn clear_run(&self) -> Result<(), Failure> {
         let dir = self.run_dir();
         let Ok(entries) = std::fs::read_dir(&dir) else {
             return Ok(());
         };
-        for path in entries.flatten().map(|e| e.path()) {
+        let kept = self.run_file(UPGRADING);
+        let paths = entries.flatten().map(|e| e.path());
+        for path in paths.filter(|path| *path != kept) {
             if path.extension().is_some_and(|e| e == "json" || e == "new") {
                 std::fs::remove_file(&path).map_err(|e| Failure::file("remove", &path, &e))?;
             }

@@ -17,15 +17,18 @@ use crate::cluster::state_dir::{
 };
 use crate::cluster::watch::{Event, report_exit, watch_nodes};
 use crate::limits::{
-    DOWN_GRACE, LOCK_CHECK_INTERVAL, RESTART_BACKOFF_MAX, RESTART_QUICK, STATUS_INTERVAL,
+    DOWN_GRACE, LOCK_CHECK_INTERVAL, RESTART_BACKOFF_MAX, RESTART_QUICK, RESTART_SETTLED,
+    STATUS_INTERVAL,
 };
 use crate::ui::failure::{Exit, Failure};
+use crate::ui::interrupt;
 use crate::ui::text::plural;
 use clap::Args;
 use e3_model::application::Durability;
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -92,7 +95,7 @@ impl Supervisor {
         let topology = state.stored_topology()?;
         let (events_in, events) = channel();
         let sender = events_in.clone();
-        let mut caught = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP])
+        let mut caught = Signals::new(interrupt::signals().chain([SIGCHLD]))
             .map_err(|e| system("signal handler", e))?;
         let listen = move || {
             for signal in caught.forever() {
@@ -156,6 +159,9 @@ impl Supervisor {
             }
             if Instant::now() >= next {
                 tick(&self.client);
+                for process in &mut self.processes {
+                    process.shorten_log(&self.state);
+                }
                 next = Instant::now() + STATUS_INTERVAL;
             }
             let restarts = self.processes.iter().filter_map(|p| p.restart_at);
@@ -288,12 +294,8 @@ impl Supervisor {
         if process.name != CONTROLLER {
             report_exit(self.client.clone(), process.name.clone(), exited.pid);
         }
-        let quick = process.started.elapsed() < RESTART_QUICK;
-        process.backoff = if quick {
-            (process.backoff * 2).clamp(RESTART_QUICK / 4, RESTART_BACKOFF_MAX)
-        } else {
-            Duration::ZERO
-        };
+        let lived = process.started.elapsed();
+        process.backoff = backoff(process.backoff, lived, was_ended(exited.status));
         let what = if !self.cluster.no_restart {
             process.restart_at = Some(Instant::now() + process.backoff);
             "restarting it"
@@ -339,6 +341,25 @@ impl Supervisor {
             let _ = self.state.clear_run();
         }
     }
+}
+
+/// Whether others ended a process: it exits with 0 when it is asked to, and with an error if it cannot start.
+fn was_ended(status: ExitStatus) -> bool {
+    status.success() || matches!(status.signal(), Some(SIGKILL | SIGTERM | SIGINT))
+}
+
+/// How long to wait before a restart, after this wait before the last one. A process that fails again and again
+/// runs half of the time at most.
+fn backoff(before: Duration, lived: Duration, was_ended: bool) -> Duration {
+    let settled = if was_ended {
+        RESTART_QUICK
+    } else {
+        RESTART_SETTLED
+    };
+    if lived >= settled {
+        return Duration::ZERO;
+    }
+    (before * 2).clamp(RESTART_QUICK / 4, lived.max(RESTART_BACKOFF_MAX))
 }
 
 /// A process that has exited.
@@ -404,6 +425,26 @@ pub fn end_with_parent(parent: u32) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_fails_again_and_again_runs_half_of_the_time_at_most() {
+        let s = Duration::from_secs;
+        let mut waits = Vec::new();
+        let mut fails = |lived: Duration, was_ended: bool| {
+            let before = waits.last().copied().unwrap_or_default();
+            waits.push(backoff(before, lived, was_ended));
+        };
+        (0..8).for_each(|_| fails(s(40), false));
+        (0..3).for_each(|_| fails(s(1), true));
+        fails(s(3), true);
+        fails(s(1), false);
+        fails(s(61), false);
+        let seconds: Vec<f64> = waits.iter().map(Duration::as_secs_f64).collect();
+        let wanted = [
+            0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 40.0, 5.0, 5.0, 5.0, 0.0, 0.5, 0.0,
+        ];
+        assert_eq!(seconds, wanted);
+    }
 
     #[test]
     fn the_first_start_of_an_added_node_is_tried_again() {

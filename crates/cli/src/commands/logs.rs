@@ -84,7 +84,7 @@ pub fn run(args: &Logs, settings: &Settings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Shows the new lines of all logs. One that became long is another file since its process started again.
+/// Shows the new lines of all logs. One that became long begins again, or is another file.
 fn follow(
     logs: &mut [Log],
     show: impl Fn(&str, &str) -> Result<(), Failure>,
@@ -133,11 +133,13 @@ impl Log {
         })
     }
 
-    /// The log that now has this one's name, if it is another file.
+    /// The log that now has this one's name, if it is another file or begins again.
     fn replaced_by(&self) -> Option<Log> {
         let now = std::fs::metadata(&self.path).ok()?;
-        let own = self.reader.get_ref().metadata().ok()?;
-        if (now.dev(), now.ino()) == (own.dev(), own.ino()) {
+        let mut file = self.reader.get_ref();
+        let own = file.metadata().ok()?;
+        let is_same = (now.dev(), now.ino()) == (own.dev(), own.ino());
+        if is_same && now.len() >= file.stream_position().ok()? {
             return None;
         }
         Log::begin(&self.name, &self.path).ok()

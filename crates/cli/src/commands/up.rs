@@ -70,15 +70,10 @@ pub fn run(args: &Up, settings: &Settings) -> Result<(), Failure> {
     supervisor.run(|client| status.update(client))
 }
 
-/// Says which nodes did not start, and why.
+/// Says which nodes are not up, and why.
 fn report_not_started(cluster: &RunningCluster) {
-    let then = if cluster.no_restart {
-        "it is not started again (--no-restart)"
-    } else {
-        "it is started again"
-    };
     for why in &cluster.not_started {
-        output::say(&format!("{why}; {then}"));
+        output::say(why);
     }
 }
 

@@ -147,7 +147,11 @@ impl Running {
     fn all(&self) -> Result<(), Failure> {
         self.controller()?;
         // Those that are added from now on start with the new program.
-        for node in self.ask(Client::nodes)? {
+        let mut nodes = self.ask(Client::nodes)?;
+        // The node that an upgrade left drained is resumed first: the record has only one.
+        let left = self.state.upgrading()?.map(|left| left.node);
+        nodes.sort_by_key(|node| Some(&node.name) != left.as_ref());
+        for node in nodes {
             self.node(&node.name)?;
         }
         Ok(())

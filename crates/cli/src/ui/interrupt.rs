@@ -2,6 +2,7 @@
 
 use crate::ui::failure::{Exit, Failure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,8 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// second one ends the program at once.
 pub fn flag() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    let hang_up = (!ignores_hang_up()).then_some(SIGHUP);
-    for signal in [SIGINT, SIGTERM].into_iter().chain(hang_up) {
+    for signal in signals() {
         let ends = 128 + signal;
         // In this order: the shutdown looks at the flag before it is set.
         signal_hook::flag::register_conditional_shutdown(signal, ends, stop.clone())
@@ -18,6 +18,12 @@ pub fn flag() -> Result<Arc<AtomicBool>, Failure> {
             .map_err(|e| Failure::new(Exit::Unexpected, format!("signal handler: {e}")))?;
     }
     Ok(stop)
+}
+
+/// The signals that end a program in order: not SIGHUP if nohup started it.
+pub fn signals() -> impl Iterator<Item = c_int> {
+    let hang_up = (!ignores_hang_up()).then_some(SIGHUP);
+    [SIGINT, SIGTERM].into_iter().chain(hang_up)
 }
 
 /// Whether nohup started this program (Linux, proc_pid_status(5)).

@@ -15,6 +15,16 @@ pub fn count(value: u64) -> String {
     text
 }
 
+/// A word as a shell reads it.
+pub fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
 /// Kind of a node, and at which part of its speed it is emulated, if it is.
 pub fn kind_and_scale(kind: NodeKind, emulated: bool, speed: f64) -> String {
     match (emulated, speed) {

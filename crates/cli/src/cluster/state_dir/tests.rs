@@ -52,6 +52,13 @@ fn a_stale_record_is_no_cluster() {
     cluster.supervisor.start_ticks += 1;
     state.write_cluster(&cluster).unwrap();
     assert_eq!(state.running().unwrap(), None);
+    let upgrading = Upgrading {
+        node: "n".into(),
+        cordoned: false,
+    };
+    state.write_upgrading(Some(&upgrading)).unwrap();
     state.clear_run().unwrap();
     assert_eq!(state.recorded().unwrap(), None);
+    // The node stays drained in a cluster that is stopped.
+    assert_eq!(state.upgrading().unwrap().unwrap().node, "n");
 }

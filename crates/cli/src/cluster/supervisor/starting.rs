@@ -1,21 +1,14 @@
 //! The start of all processes, up to the moment when every node has joined.
 
-use super::{CONTROLLER, Exited, Supervisor};
+use super::{CONTROLLER, Exited, Supervisor, was_ended};
 use crate::cluster::watch::Event;
 use crate::limits::{CONNECT_INTERVAL, POLL_INTERVAL, UNHEALTHY_TIMEOUT, UP_TIMEOUT};
 use crate::ui::failure::{Exit, Failure};
 use e3_model::api::NodeView;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::net::TcpStream;
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
 use std::time::{Duration, Instant};
-
-/// Whether others ended a process: it exits with 0 when it is asked to, and with an error if it cannot start.
-fn was_ended(status: ExitStatus) -> bool {
-    status.success() || matches!(status.signal(), Some(SIGKILL | SIGTERM | SIGINT))
-}
 
 impl Supervisor {
     /// Starts the controller, and the nodes that it names.
@@ -31,14 +24,16 @@ impl Supervisor {
         ];
         self.spawn(CONTROLLER, self.arguments("controller-run", &more))?;
         while TcpStream::connect(("127.0.0.1", self.cluster.port)).is_err() {
-            self.wait_at_start(deadline, CONNECT_INTERVAL, false)?;
+            self.wait_at_start(CONNECT_INTERVAL, false)?;
+            self.check_time(deadline)?;
         }
         // The controller may still report the nodes of an earlier run, whose processes are gone.
         let before = loop {
             match self.client.nodes() {
                 Ok(all) => break all,
                 Err(_) => {
-                    self.wait_at_start(deadline, POLL_INTERVAL, false)?;
+                    self.wait_at_start(POLL_INTERVAL, false)?;
+                    self.check_time(deadline)?;
                 }
             }
         };
@@ -58,6 +53,17 @@ impl Supervisor {
             // Nodes that are added meanwhile are started afterwards.
             let is_awaited = |n: &&NodeView| before.iter().any(|b| b.name == n.name);
             match self.client.nodes() {
+                // A node that reads much state may take longer.
+                Ok(all) if has_run && Instant::now() >= deadline => {
+                    let late = all.iter().filter(is_awaited).filter(|n| !is_over(n));
+                    let late: Vec<String> = late.map(|n| n.name.clone()).collect();
+                    let seconds = UP_TIMEOUT.as_secs();
+                    failed.extend(late.into_iter().map(|name| {
+                        let why = format!("{name} is still starting after {seconds} s");
+                        (name, why)
+                    }));
+                    break;
+                }
                 Ok(all) if all.iter().filter(is_awaited).all(is_over) => {
                     failed.retain(|name, _| !all.iter().any(|n| n.name == *name && is_new(n)));
                     break;
@@ -72,19 +78,24 @@ impl Supervisor {
                 },
                 _ => {}
             }
-            let exited = self.wait_at_start(deadline, POLL_INTERVAL / 2, has_run)?;
-            failed.extend(exited);
+            self.check_time(deadline)?;
+            let exited = self.wait_at_start(POLL_INTERVAL / 2, has_run)?;
+            let then = match self.cluster.no_restart {
+                true => "it is not started again (--no-restart)",
+                false => "it is started again",
+            };
+            let exited = exited.into_iter();
+            failed.extend(exited.map(|(name, why)| (name, format!("{why}; {then}"))));
         }
         self.cluster.not_started = failed.into_values().collect();
         self.cluster.ready = true;
         self.state.write_cluster(&self.cluster)
     }
 
-    /// Waits for a moment, then restarts what has exited; fails if a process has exited that may not, a signal
-    /// has arrived or the deadline is over. Returns the nodes that the start need not wait for, with the reasons.
+    /// Waits for a moment, then restarts what has exited; fails if a process has exited that may not, or a signal
+    /// has arrived. Returns the nodes that the start need not wait for, with the reasons.
     fn wait_at_start(
         &mut self,
-        deadline: Instant,
         pause: Duration,
         nodes_may_exit: bool,
     ) -> Result<Vec<(String, String)>, Failure> {
@@ -107,8 +118,12 @@ impl Supervisor {
             }
         }
         self.restart_due();
+        Ok(spare)
+    }
+
+    fn check_time(&self, deadline: Instant) -> Result<(), Failure> {
         if Instant::now() < deadline {
-            return Ok(spare);
+            return Ok(());
         }
         let down = match self.client.nodes() {
             Ok(all) => {

@@ -12,7 +12,9 @@ use crate::cluster::access::SecretsOf;
 use crate::commands::bench::part::Part;
 use crate::commands::load::{self, Plan};
 use crate::documents::Sources;
-use crate::limits::{CHAOS_DEADLINE, CHAOS_RATE_RPS_DEFAULT, FAILOVER_MAX, PROBE_BEFORE};
+use crate::limits::{
+    CHAOS_API_TIMEOUT, CHAOS_DEADLINE, CHAOS_RATE_RPS_DEFAULT, FAILOVER_MAX, PROBE_BEFORE,
+};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output};
@@ -172,7 +174,7 @@ impl Stage {
             target: format!("{PRIMARY_OF}{SHARD}"),
             length,
         })];
-        let before = self.injector.aim(&mut round);
+        self.injector.aim(&mut round[0], CHAOS_API_TIMEOUT)?;
         let node = self.primary()?.node;
         let address = client.node(&node)?.address.unwrap_or_default();
         let (tell, answers) = channel();
@@ -209,7 +211,7 @@ impl Stage {
             Ok((began, all))
         });
         self.injector.processes.heal();
-        let whole = self.injector.wait_until_whole(&before);
+        let whole = self.injector.wait_until_whole(&round);
         whole.map_err(|why| Failure::new(Exit::Check, why))?;
         probed
     }
@@ -369,7 +371,12 @@ fn long_run(
         sources: sources.clone(),
         output: Output::default(),
     };
-    let (report, _) = prepare(&chaos, settings, &own.state, own.client.clone())?.run()?;
+    let run = prepare(&chaos, settings, &own.state, own.client.clone())?;
+    let (report, _) = run.run(Some(&own.removal))?;
+    if report.load.stopped_early {
+        let message = "interrupted: no figure is taken of a part of the run";
+        return Err(Failure::new(Exit::Unexpected, message));
+    }
     Ok(Run {
         minutes,
         faults: report

@@ -7,7 +7,9 @@ use super::schedule::{PRIMARY_OF, Planned};
 use super::update::Updates;
 use crate::cluster::client::Client;
 use crate::cluster::process::Process;
-use crate::limits::{CHAOS_API_TIMEOUT, CHAOS_NOTICED, CHAOS_WHOLE_MAX, DOWN_GRACE, POLL_INTERVAL};
+use crate::limits::{
+    CHAOS_AIM_TIMEOUT, CHAOS_API_TIMEOUT, CHAOS_NOTICED, CHAOS_WHOLE_MAX, DOWN_GRACE, POLL_INTERVAL,
+};
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
 use e3_model::api::{MigrateRequest, NodeView};
@@ -32,6 +34,9 @@ pub struct Injected {
     pub planned: Planned,
     /// The node that it hit.
     pub node: Option<String>,
+    /// The incarnation that a fault which ends a node found; the node must return with a higher one.
+    #[serde(skip)]
+    pub incarnation: Option<u32>,
     /// When it began, since the start of the load; None if it was not injected.
     pub began_ms: Option<u64>,
     /// When it ended.
@@ -75,10 +80,13 @@ impl Injector {
                 }
                 continue;
             }
-            let before = self.aim(round);
+            // While all of the cluster answers.
+            for fault in round.iter_mut() {
+                let _ = self.aim(fault, CHAOS_API_TIMEOUT);
+            }
             self.round(begin, round);
             self.processes.heal();
-            match self.wait_until_whole(&before) {
+            match self.wait_until_whole(round) {
                 Ok(()) => {
                     let now = ms(begin.elapsed());
                     round.iter_mut().for_each(|f| f.whole_ms = Some(now));
@@ -101,6 +109,8 @@ impl Injector {
             for fault in round {
                 scope.spawn(move || {
                     self.sleep_until(begin + start + (fault.planned.at - first));
+                    // Primaries may have moved. The controller may not answer during another fault.
+                    let _ = self.aim(fault, CHAOS_AIM_TIMEOUT);
                     if self.stop.load(Ordering::Relaxed) {
                         fault.refused = Some("stopped".into());
                         return;
@@ -269,40 +279,47 @@ impl Injector {
         client.deploy(&updates.next()).map(drop)
     }
 
-    /// Finds the nodes of a round. Returns the incarnations of those that end, which must return with
-    /// higher ones.
-    pub(super) fn aim(&self, round: &mut [Injected]) -> BTreeMap<String, u32> {
-        let client = self.client.with_timeout(CHAOS_API_TIMEOUT);
-        let instances = client.instances().unwrap_or_default();
-        for fault in round.iter_mut() {
-            let planned = &fault.planned;
-            if planned.fault.subject() != Subject::Node {
-                continue;
-            }
-            fault.node = match planned.target.strip_prefix(PRIMARY_OF) {
-                None => Some(planned.target.clone()),
-                Some(shard) => {
-                    let of_shard = instances.iter().filter(|i| i.instance == shard);
-                    let mut primary = of_shard.filter(|i| i.role == Role::Primary);
-                    primary.next().map(|i| i.node.clone())
-                }
-            };
+    /// Finds the node of a fault, if it has one.
+    pub(super) fn aim(&self, fault: &mut Injected, timeout: Duration) -> Result<(), Failure> {
+        let planned = &fault.planned;
+        if planned.fault.subject() != Subject::Node {
+            return Ok(());
         }
-        let ends = |f: &&Injected| f.planned.fault.ends_a_node();
-        let names: Vec<&String> = round.iter().filter(ends).flat_map(|f| &f.node).collect();
-        let nodes = client.nodes().unwrap_or_default().into_iter();
-        let ended = nodes.filter(|n| names.contains(&&n.name));
-        ended.map(|n| (n.name, n.incarnation)).collect()
+        let client = self.client.with_timeout(timeout);
+        let node = match planned.target.strip_prefix(PRIMARY_OF) {
+            None => Some(planned.target.clone()),
+            Some(shard) => {
+                let instances = client.instances()?.into_iter();
+                let mut of_shard = instances.filter(|i| i.instance == shard);
+                let primary = of_shard.find(|i| i.role == Role::Primary);
+                primary.map(|i| i.node)
+            }
+        };
+        if planned.fault.ends_a_node()
+            && let Some(name) = &node
+        {
+            fault.incarnation = Some(client.node(name)?.incarnation);
+        }
+        fault.node = node;
+        Ok(())
     }
 
-    /// Waits until every node is up and every shard has all its copies.
-    pub(super) fn wait_until_whole(&self, before: &BTreeMap<String, u32>) -> Result<(), String> {
+    /// Waits until every node is up, those that faults ended again, and every shard has all its copies.
+    pub(super) fn wait_until_whole(&self, round: &[Injected]) -> Result<(), String> {
+        let ended = round
+            .iter()
+            .filter_map(|f| Some((f.node.clone()?, f.incarnation?)));
+        let mut before = BTreeMap::new();
+        for (node, incarnation) in ended {
+            let latest = before.entry(node).or_insert(incarnation);
+            *latest = incarnation.max(*latest);
+        }
         let begin = Instant::now();
         let client = self.client.with_timeout(CHAOS_API_TIMEOUT);
         // Until then the controller may not have noticed.
         self.sleep_until(begin + CHAOS_NOTICED);
         loop {
-            let why = match whole(&client, &self.app, before) {
+            let why = match whole(&client, &self.app, &before) {
                 Ok(None) => return Ok(()),
                 Ok(Some(why)) => why,
                 Err(failure) => failure.message,
@@ -335,6 +352,7 @@ impl Injected {
         Injected {
             planned,
             node: None,
+            incarnation: None,
             began_ms: None,
             ended_ms: None,
             whole_ms: None,

@@ -18,6 +18,7 @@ mod update;
 use crate::cluster::access::SecretsOf;
 use crate::cluster::client::Client;
 use crate::cluster::patience::Patience;
+use crate::cluster::removal::Removal;
 use crate::cluster::state_dir::StateDir;
 use crate::commands::load::figures::Losses;
 use crate::commands::load::{self, Plan};
@@ -25,7 +26,9 @@ use crate::documents::Sources;
 use crate::limits::{CHAOS_DEADLINE, CHAOS_MINUTES_MAX, CHAOS_RATE_RPS_DEFAULT, CHAOS_WHOLE_MAX};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
+use crate::ui::interrupt;
 use crate::ui::output::{self, Output};
+use crate::ui::text::quoted;
 use crate::ui::values::rate;
 use clap::Args;
 use e3_loadgen::{LoadReport, Phase};
@@ -38,10 +41,9 @@ use own::Own;
 use processes::Processes;
 use report::ChaosReport;
 use schedule::{Planned, Shape};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -108,7 +110,7 @@ pub fn run(args: &Chaos, settings: &Settings) -> Result<(), Failure> {
     if args.dry_run {
         return output::print(&report::schedule(&run.plan));
     }
-    let (report, history) = run.run()?;
+    let (report, history) = run.run(own.as_ref().map(|own| &own.removal))?;
     let format = settings.format(args.output);
     output::show(format, &report, || report.table(settings.paint()))?;
     if report.passed {
@@ -152,7 +154,7 @@ fn prepare<'a>(
         seed,
         length,
         plan,
-        replay: args.replay(seed, &faults),
+        replay: args.replay(seed, &faults, state.root()),
         client,
         processes,
     })
@@ -183,21 +185,31 @@ impl Chaos {
         chosen.into_iter().collect()
     }
 
-    /// The command that repeats the same faults.
-    fn replay(&self, seed: u64, faults: &[Fault]) -> String {
+    /// The command that repeats the same faults, on the cluster in this directory unless it starts its own.
+    fn replay(&self, seed: u64, faults: &[Fault], dir: &Path) -> String {
         let names: Vec<String> = faults.iter().map(Fault::to_string).collect();
         let mut line = format!(
             "e3 chaos {} --minutes {} --seed {seed} --rate {} --faults {}",
-            self.app,
+            quoted(&self.app),
             self.minutes,
             self.rate,
             names.join(",")
         );
+        let dir = (!self.network).then_some(dir);
         if self.network {
             line += " --network";
         }
-        if let Some(manifest) = &self.manifest {
-            line += &format!(" --manifest {manifest}");
+        let manifest = self.manifest.as_deref().map(Path::new);
+        for (option, value) in [
+            ("--dir", dir),
+            ("--manifest", manifest),
+            ("--services", self.sources.services.as_deref()),
+            ("--profiles", self.sources.profiles.as_deref()),
+            ("--history", self.history.as_deref()),
+        ] {
+            if let Some(value) = value {
+                line += &format!(" {option} {}", quoted(&value.to_string_lossy()));
+            }
         }
         line
     }
@@ -224,12 +236,15 @@ struct Together {
 }
 
 impl Run<'_> {
-    /// The report, and whether the history was written if there is to be one.
-    fn run(self) -> Result<(ChaosReport, Result<(), Failure>), Failure> {
+    /// The report, and whether the history was written if there is to be one. `own`: of the command's own cluster.
+    fn run(self, own: Option<&Removal>) -> Result<(ChaosReport, Result<(), Failure>), Failure> {
         let app = &self.args.app;
         let _locked = self.processes.state().lock_load(app, false)?;
         let network = self.args.network;
-        let stop = stop_on_signal(&self.processes, network)?;
+        let stop = stop_on_signal(&self.processes, own.is_some())?;
+        if let Some(removal) = own {
+            removal.disarm();
+        }
         let injector = Injector {
             app: app.clone(),
             client: self.client.clone(),
@@ -394,7 +409,7 @@ fn shape(processes: &Processes, client: &Client, app: &str) -> Result<Shape, Fai
 /// the command's own, and ends the program.
 fn stop_on_signal(processes: &Processes, is_own: bool) -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+    let mut signals = Signals::new(interrupt::signals())
         .map_err(|e| Failure::new(Exit::Unexpected, format!("signal handler: {e}")))?;
     let (flag, processes) = (stop.clone(), processes.clone());
     std::thread::spawn(move || {

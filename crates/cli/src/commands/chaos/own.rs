@@ -2,6 +2,7 @@
 //! this process.
 
 use crate::cluster::client::Client;
+use crate::cluster::removal::Removal;
 use crate::cluster::start::{Lifetime, Start};
 use crate::cluster::state_dir::{Choices, StateDir};
 use crate::cluster::stop::stop;
@@ -21,6 +22,8 @@ pub struct Own {
     pub state: StateDir,
     /// Its controller.
     pub client: Client,
+    /// Removes it on a signal.
+    pub removal: Removal,
     _dir: tempfile::TempDir,
 }
 
@@ -49,11 +52,13 @@ impl Own {
             durability: Some(Durability::Memory),
             ..Choices::default()
         });
+        let removal = Removal::arm(dir.path())?;
         output::say(&format!("starting a cluster in {}", dir.path().display()));
         let cluster = start.in_background(false, Lifetime::ThisProcess)?;
         let own = Own {
             client: Client::of(&state, &cluster)?,
             state,
+            removal,
             _dir: dir,
         };
         let version = own.client.deploy(&request)?.code_version;

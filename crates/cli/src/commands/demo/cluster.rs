@@ -1,7 +1,7 @@
 //! A cluster for a demonstration, removed when dropped.
 
 use crate::cluster::client::Client;
-use crate::cluster::process::Process;
+use crate::cluster::removal::Removal;
 use crate::cluster::start::{Lifetime, Start};
 use crate::cluster::state_dir::{Choices, StateDir};
 use crate::cluster::stop::stop;
@@ -9,9 +9,7 @@ use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
 use e3_model::application::Durability;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 use tempfile::TempDir;
 
@@ -58,7 +56,8 @@ impl DemoCluster {
             Lifetime::ThisProcess
         };
         if dir.is_some() {
-            clean_up_on_signal(root)?;
+            // Until this program ends.
+            Removal::arm(&root)?;
         }
         let cluster = start.in_background(false, lifetime)?;
         Ok(DemoCluster {
@@ -110,23 +109,4 @@ fn temporary() -> Result<TempDir, Failure> {
         let message = format!("create a temporary directory: {e}");
         Failure::new(Exit::Unexpected, message)
     })
-}
-
-/// On Ctrl-C: stops the cluster and removes its directory.
-fn clean_up_on_signal(root: PathBuf) -> Result<(), Failure> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
-        .map_err(|e| Failure::new(Exit::Unexpected, format!("signal handler: {e}")))?;
-    std::thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
-            let state = StateDir::new(&root);
-            let _ = stop(&state);
-            let _ = std::fs::remove_dir_all(&root);
-            output::say("\ninterrupted; the cluster is stopped");
-            if let Some(this) = Process::this() {
-                let _ = signal_hook::low_level::emulate_default_handler(signal);
-                this.kill();
-            }
-        }
-    });
-    Ok(())
 }

@@ -12,6 +12,7 @@ use crate::documents::{builtin, flows};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output};
+use crate::ui::text::quoted;
 use clap::Args;
 use e3_evaluation::{
     APPS, APPS_QUICK, CLUSTERS, EXPERIMENTS, EvaluationError, Experiment, Outcome, REQUEST_BYTES,
@@ -146,16 +147,6 @@ fn command(args: &Eval, profiles: Option<&Path>, name: &str) -> String {
         words.push(format!("--highs {}", quoted(&args.highs.to_string_lossy())));
     }
     words.join(" ")
-}
-
-/// A word as a shell reads it.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.into()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
 }
 
 /// Runs experiments one after the other; each uses all cores.
