@@ -420,29 +420,6 @@ fn what_is_paused_goes_on_after_an_interruption() {
 }
 
 #[test]
-fn a_run_that_is_interrupted_before_its_first_fault_has_not_passed() {
-    let Some(e3) = E3::with_services() else {
-        return;
-    };
-    start(&e3);
-    let mut chaos = e3.spawn("chaos kvs --minutes 2 --seed 1 --faults pause-supervisor -o json");
-    let this = Pid::from_raw(chaos.id().cast_signed()).unwrap();
-    let mut said = BufReader::new(chaos.stderr.take().unwrap()).lines();
-    assert!(said.any(|line| line.unwrap().starts_with("again")));
-    kill_process(this, Signal::INT).unwrap();
-    let rest = std::thread::spawn(move || said.map_while(Result::ok).count());
-    let ended = ended(chaos.wait_with_output().unwrap());
-    rest.join().unwrap();
-    assert_eq!(ended.code, 5, "{ended:?}");
-    let report: Value = serde_json::from_str(&ended.out).unwrap();
-    let reasons = report["reasons"].as_array().unwrap();
-    assert!(
-        reasons.contains(&"no fault was injected".into()),
-        "{report}"
-    );
-}
-
-#[test]
 fn its_own_cluster_ends_with_it_even_while_it_starts() {
     let Some(e3) = E3::with_services() else {
         return;

@@ -197,6 +197,28 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_cannot_be_read_is_moved_away_and_numbers_go_on() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = tmp.path().to_path_buf();
+        let mut log = AuditLog::open(dir.clone()).unwrap();
+        (1..=3).for_each(|i| log.append(record("ci", i)).unwrap());
+        drop(log);
+        fs::create_dir(older(&dir)).unwrap();
+        let mut log = AuditLog::open(dir.clone()).unwrap();
+        assert!(dir.join("log.1.unreadable").is_dir());
+        log.append(record("ci", 4)).unwrap();
+        drop(log);
+        let next = AuditLog::open(dir.clone()).unwrap().next;
+        // The records of the newer one are gone, and their numbers are not given again.
+        fs::rename(newer(&dir), dir.join("kept")).unwrap();
+        fs::create_dir(newer(&dir)).unwrap();
+        let len = fs::metadata(newer(&dir)).unwrap().len();
+        let log = AuditLog::open(dir.clone()).unwrap();
+        assert_eq!((log.next, log.read(0, 0, 9).unwrap().len()), (1 + len, 0));
+        assert!(next > 4 && dir.join("log.unreadable").is_dir());
+    }
+
+    #[test]
     fn the_files_are_bounded_and_the_newest_records_are_kept() {
         let tmp = tempfile::tempdir().unwrap();
         let mut log = AuditLog::open_with(tmp.path().to_path_buf(), 1_000).unwrap();

@@ -184,6 +184,8 @@ pub fn schedule(plan: &[Planned]) -> String {
 mod tests {
     use super::super::fault::Fault;
     use super::*;
+    use e3_loadgen::ledger::LedgerReport;
+    use e3_model::Latency;
 
     fn fault(round: usize, began_ms: Option<u64>) -> Injected {
         Injected {
@@ -226,5 +228,44 @@ mod tests {
         assert_eq!(pauses, [30.0, 30.0, 0.0, 39.0]);
         let not_done: Vec<u64> = costs.iter().map(|c| c.not_done).collect();
         assert_eq!(not_done, [20, 18, 0, 10]);
+    }
+
+    #[test]
+    fn a_run_without_a_fault_has_not_passed_even_if_it_was_interrupted() {
+        let load = LoadReport {
+            verdict: Verdict::Proved,
+            reasons: Vec::new(),
+            checks: Vec::new(),
+            cluster: None,
+            stopped_early: true,
+            workload: String::new(),
+            senders: String::new(),
+            seed: 1,
+            duration_s: 1.0,
+            offered_rps: 1.0,
+            achieved_rps: 1.0,
+            latency: Latency::default(),
+            longest_pause_ms: 0.0,
+            timeline: Vec::new(),
+            ledger: LedgerReport::default(),
+            findings: Vec::new(),
+        };
+        for (began_ms, passes) in [(None, false), (Some(1_000), true)] {
+            let mut report = ChaosReport {
+                app: "kvs".into(),
+                seed: 1,
+                minutes: 1.0,
+                replay: String::new(),
+                passed: false,
+                reasons: Vec::new(),
+                lost: None,
+                repeated: None,
+                without_outcome: 0,
+                faults: costs(vec![fault(0, began_ms)], &[]),
+                load: load.clone(),
+            };
+            report.judge([]);
+            assert_eq!(report.passed, passes, "{:?}", report.reasons);
+        }
     }
 }
