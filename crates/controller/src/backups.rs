@@ -1,8 +1,9 @@
 //! Backups over the API: the states of shards come from nodes and go to the owner.
 
+use crate::append::append;
 use crate::core::Core;
 use crate::limits::{BACKUP_KEPT, CHUNK_LEN_MAX};
-use crate::parts::{Parts, Written, append, read_from};
+use crate::parts::{Parts, Written, read_from};
 use crate::refusal::bad_json;
 use crate::shared::{Shared, unblocked};
 use crate::taking::{Progress, Taking};

@@ -7,6 +7,7 @@
 
 mod access;
 mod app_view;
+mod append;
 mod apps;
 mod at_start;
 mod audit;

@@ -1,9 +1,7 @@
 //! States of shards on the controller's disk: those of backups, until they are fetched, and those that
 //! restored applications begin with.
 
-use crate::core::Core;
 use crate::room::room_on;
-use crate::shared::{Shared, unblocked};
 use axum::body::Bytes;
 use e3_http::Refusal;
 use e3_model::backup::Part;
@@ -108,7 +106,7 @@ impl Parts {
     }
 
     /// Begins to append a chunk; none if it came before.
-    fn begin_append(
+    pub(crate) fn begin_append(
         &self,
         (number, name): (u64, &str),
         offset: u64,
@@ -131,6 +129,13 @@ impl Parts {
             before,
             bytes,
         }))
+    }
+
+    /// Notes that a chunk was appended, unless the part has been removed meanwhile.
+    pub(crate) fn end_append(&mut self, number: u64, name: String, written: Written) {
+        if self.takes(number) {
+            self.written.insert((number, name), written);
+        }
     }
 
     /// What sees that parts survive a power cut, those that are there. For parts that were just written it takes
@@ -160,7 +165,7 @@ impl Parts {
 }
 
 /// A chunk that is to be appended to a part.
-struct Append {
+pub(crate) struct Append {
     path: PathBuf,
     before: Written,
     bytes: Bytes,
@@ -168,7 +173,7 @@ struct Append {
 
 impl Append {
     /// Writes it. Refuses what would leave the decisions too little room on the disk.
-    fn write(&self) -> Result<Written, Refusal> {
+    pub(crate) fn write(&self) -> Result<Written, Refusal> {
         let (path, bytes) = (&self.path, &self.bytes);
         let dir = path.parent().unwrap_or(path);
         let room = room_on(dir).map_err(|e| not_written(path, &e))?;
@@ -197,34 +202,6 @@ impl Append {
             crc: checksum(self.before.crc, bytes),
         })
     }
-}
-
-/// Appends a chunk to a part of `parts`, without the controller's lock; gives the length of the part. One that came
-/// before changes nothing.
-pub(crate) async fn append(
-    s: &Shared,
-    parts: impl Fn(&mut Core) -> &mut Parts,
-    (number, name): (u64, String),
-    offset: u64,
-    bytes: Bytes,
-) -> Result<u64, Refusal> {
-    // It is held until the chunk is written, even if nobody waits for the answer any more.
-    let writer = s.parts_writer.clone().lock_owned().await;
-    let begun = parts(&mut s.core()).begin_append((number, &name), offset, bytes)?;
-    if let Some(append) = begun {
-        let written = unblocked(move || {
-            let _writer = writer;
-            append.write()
-        });
-        let written = written.await?;
-        let (mut core, key) = (s.core(), (number, name.clone()));
-        let parts = parts(&mut core);
-        // It may have been removed meanwhile.
-        if parts.takes(number) {
-            parts.written.insert(key, written);
-        }
-    }
-    Ok(parts(&mut s.core()).written(number, &name).len)
 }
 
 /// Bytes of a file from an offset on, at most `len_max`; none if there is no such file. Any other error may

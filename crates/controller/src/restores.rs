@@ -1,9 +1,10 @@
 //! Restores over the API: the states of shards come from the owner and go to nodes.
 
+use crate::append::append;
 use crate::backups::{Offset, check_chunk, is_part};
 use crate::core::Core;
 use crate::limits::CHUNK_LEN_MAX;
-use crate::parts::{Written, append, read_from};
+use crate::parts::{Written, read_from};
 use crate::refusal::bad_json;
 use crate::shared::{Shared, unblocked};
 use axum::Json;
