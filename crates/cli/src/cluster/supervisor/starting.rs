@@ -54,18 +54,16 @@ impl Supervisor {
             let is_awaited = |n: &&NodeView| before.iter().any(|b| b.name == n.name);
             match self.client.nodes() {
                 // A node that reads much state may take longer.
-                Ok(all) if has_run && Instant::now() >= deadline => {
-                    let late = all.iter().filter(is_awaited).filter(|n| !is_over(n));
-                    let late: Vec<String> = late.map(|n| n.name.clone()).collect();
-                    let seconds = UP_TIMEOUT.as_secs();
-                    failed.extend(late.into_iter().map(|name| {
-                        let why = format!("{name} is still starting after {seconds} s");
-                        (name, why)
-                    }));
-                    break;
-                }
-                Ok(all) if all.iter().filter(is_awaited).all(is_over) => {
+                Ok(all)
+                    if all.iter().filter(is_awaited).all(is_over)
+                        || has_run && Instant::now() >= deadline =>
+                {
                     failed.retain(|name, _| !all.iter().any(|n| n.name == *name && is_new(n)));
+                    for late in all.iter().filter(is_awaited).filter(|n| !is_new(n)) {
+                        let (name, seconds) = (&late.name, UP_TIMEOUT.as_secs());
+                        let why = || format!("{name} is still starting after {seconds} s");
+                        failed.entry(name.clone()).or_insert_with(why);
+                    }
                     break;
                 }
                 Ok(_) if begin.elapsed() > UNHEALTHY_TIMEOUT => match self.client.health() {
