@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// Seed of the schedule; another one by `E3_CHAOS_SEED`.
 const SEED: &str = "20190711";
@@ -419,6 +419,17 @@ fn what_is_paused_goes_on_after_an_interruption() {
     assert_eq!(report["load"]["verdict"], "proved", "{report}");
 }
 
+/// Starts a run whose cluster is the only thing in a directory.
+fn with_its_own_cluster(e3: &E3, line: &str) -> (PathBuf, Child) {
+    let made = e3.dir.path().join("made");
+    std::fs::create_dir(&made).unwrap();
+    let mut command = e3.command(&line.split(' ').collect::<Vec<_>>());
+    command.env("TMPDIR", &made);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let chaos = command.spawn().unwrap();
+    (made, chaos)
+}
+
 #[test]
 fn its_own_cluster_ends_with_it_even_while_it_starts() {
     let Some(e3) = E3::with_services() else {
@@ -427,16 +438,12 @@ fn its_own_cluster_ends_with_it_even_while_it_starts() {
     if !has_nftables() {
         return;
     }
-    let made = e3.dir.path().join("made");
-    std::fs::create_dir(&made).unwrap();
-    let mut command = e3.command(&["chaos", "kvs", "--network"]);
-    command.env("TMPDIR", &made).stderr(Stdio::piped());
-    let mut chaos = command.spawn().unwrap();
+    let (made, mut chaos) = with_its_own_cluster(&e3, "chaos kvs --network");
     let mut said = BufReader::new(chaos.stderr.take().unwrap()).lines();
     assert!(said.any(|line| line.unwrap().starts_with("starting a cluster")));
     kill_process(Pid::from_child(&chaos), Signal::INT).unwrap();
-    assert!(said.any(|line| line.unwrap().starts_with("interrupted")));
-    assert_eq!(chaos.wait().unwrap().code(), None);
+    assert!(said.any(|line| line.unwrap().contains("interrupted while starting")));
+    assert_eq!(chaos.wait().unwrap().code(), Some(1));
     assert_eq!(std::fs::read_dir(&made).unwrap().count(), 0);
 }
 
@@ -448,13 +455,8 @@ fn its_own_cluster_ends_with_it_even_if_it_was_restarted() {
     if !has_nftables() {
         return;
     }
-    let made = e3.dir.path().join("made");
-    std::fs::create_dir(&made).unwrap();
     let line = "chaos kvs --network --minutes 2 --seed 1 --faults kill-supervisor -o json";
-    let mut command = e3.command(&line.split(' ').collect::<Vec<_>>());
-    command.env("TMPDIR", &made);
-    let chaos = command.stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut chaos = chaos.spawn().unwrap();
+    let (made, mut chaos) = with_its_own_cluster(&e3, line);
     let supervisor = || {
         let state = std::fs::read_dir(&made).unwrap().next()?.unwrap().path();
         let cluster = std::fs::read(state.join("run/cluster.json")).ok()?;

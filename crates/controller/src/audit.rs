@@ -46,27 +46,26 @@ impl AuditLog {
 
     fn open_with(dir: PathBuf, len_max: u64) -> Result<AuditLog, StoreError> {
         fs::create_dir_all(&dir).map_err(system(&dir))?;
-        let mut skipped = 0;
+        let mut next = 1;
         for file in [older(&dir), newer(&dir)] {
             match fs::read(&file) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    skipped += set_aside(&file, &e).map_err(system(&file))?;
+                Ok(text) => {
+                    let last = records(&text).last();
+                    next = last.map_or(next, |record| next.max(record.number + 1));
                 }
-                _ => {}
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => next += set_aside(&file, &e).map_err(system(&file))?,
             }
         }
         let (file, len) = open_file(&newer(&dir)).map_err(system(&dir))?;
-        let mut log = AuditLog {
+        Ok(AuditLog {
             dir,
             file,
             len,
             len_max,
-            next: 1,
+            next,
             is_torn: len > 0,
-        };
-        let last = log.read(0, 0, 1).map_err(system(&log.dir))?.pop();
-        log.next = last.map_or(1, |record| record.number + 1) + skipped;
-        Ok(log)
+        })
     }
 
     /// Appends a record, whose number it sets.

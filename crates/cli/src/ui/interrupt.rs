@@ -2,7 +2,9 @@
 
 use crate::ui::failure::{Exit, Failure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::ffi::c_int;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +17,7 @@ pub fn flag() -> Result<Arc<AtomicBool>, Failure> {
         // In this order: the shutdown looks at the flag before it is set.
         signal_hook::flag::register_conditional_shutdown(signal, ends, stop.clone())
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
-            .map_err(|e| Failure::new(Exit::Unexpected, format!("signal handler: {e}")))?;
+            .map_err(no_handler)?;
     }
     Ok(stop)
 }
@@ -24,6 +26,15 @@ pub fn flag() -> Result<Arc<AtomicBool>, Failure> {
 pub fn signals() -> impl Iterator<Item = c_int> {
     let hang_up = (!ignores_hang_up()).then_some(SIGHUP);
     [SIGINT, SIGTERM].into_iter().chain(hang_up)
+}
+
+/// These signals, as they arrive.
+pub fn arriving() -> Result<Signals, Failure> {
+    Signals::new(signals()).map_err(no_handler)
+}
+
+fn no_handler(e: io::Error) -> Failure {
+    Failure::new(Exit::Unexpected, format!("signal handler: {e}"))
 }
 
 /// Whether nohup started this program (Linux, proc_pid_status(5)).

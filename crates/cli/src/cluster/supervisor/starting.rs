@@ -47,6 +47,10 @@ impl Supervisor {
             n.up && old.is_none_or(|b| n.incarnation > b.incarnation)
         };
         let has_run = before.iter().any(|n| n.incarnation > 0);
+        let then = match self.cluster.no_restart {
+            true => "it is not started again (--no-restart)",
+            false => "it is started again",
+        };
         let mut failed = BTreeMap::new();
         loop {
             let is_over = |n: &NodeView| is_new(n) || failed.contains_key(&n.name);
@@ -78,10 +82,6 @@ impl Supervisor {
             }
             self.check_time(deadline)?;
             let exited = self.wait_at_start(POLL_INTERVAL / 2, has_run)?;
-            let then = match self.cluster.no_restart {
-                true => "it is not started again (--no-restart)",
-                false => "it is started again",
-            };
             let exited = exited.into_iter();
             failed.extend(exited.map(|(name, why)| (name, format!("{why}; {then}"))));
         }

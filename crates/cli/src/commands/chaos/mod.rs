@@ -41,7 +41,6 @@ use own::Own;
 use processes::Processes;
 use report::ChaosReport;
 use schedule::{Planned, Shape};
-use signal_hook::iterator::Signals;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -409,8 +408,7 @@ fn shape(processes: &Processes, client: &Client, app: &str) -> Result<Shape, Fai
 /// the command's own, and ends the program.
 fn stop_on_signal(processes: &Processes, is_own: bool) -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    let mut signals = Signals::new(interrupt::signals())
-        .map_err(|e| Failure::new(Exit::Unexpected, format!("signal handler: {e}")))?;
+    let mut signals = interrupt::arriving()?;
     let (flag, processes) = (stop.clone(), processes.clone());
     std::thread::spawn(move || {
         for signal in signals.forever() {

@@ -48,11 +48,12 @@ impl Own {
             .tempdir()
             .map_err(|e| Failure::new(Exit::Unexpected, format!("temporary directory: {e}")))?;
         let state = StateDir::new(dir.path());
-        let start = Start::prepare(&state, topology, 0)?.choose(Choices {
+        let removal = Removal::of(dir.path())?;
+        let start = Start::prepare(&state, topology, 0)?.until(removal.stop());
+        let start = start.choose(Choices {
             durability: Some(Durability::Memory),
             ..Choices::default()
         });
-        let removal = Removal::arm(dir.path())?;
         output::say(&format!("starting a cluster in {}", dir.path().display()));
         let cluster = start.in_background(false, Lifetime::ThisProcess)?;
         let own = Own {
@@ -61,6 +62,7 @@ impl Own {
             removal,
             _dir: dir,
         };
+        own.removal.arm()?;
         let version = own.client.deploy(&request)?.code_version;
         deploy::wait_ready(&own.client, &app.name, version, DEPLOY_TIMEOUT)?;
         Ok(own)

@@ -2,9 +2,9 @@
 //! dropped, whatever happens.
 
 use crate::cluster::process::Process;
+use crate::cluster::removal::{remove, resume};
 use crate::cluster::start::{Lifetime, Start};
 use crate::cluster::state_dir::{RunningCluster, StateDir};
-use crate::cluster::stop::stop;
 use crate::ui::failure::{Exit, Failure};
 use std::sync::{Arc, Mutex};
 
@@ -92,32 +92,19 @@ impl Processes {
 
     /// Resumes every process.
     pub fn heal(&self) {
-        self.inner.heal();
+        resume(&self.inner.state);
     }
 
     /// Stops the cluster and removes its directory. A cluster that was restarted would outlive this
     /// program.
     pub fn remove(&self) {
         let _starting = self.inner.starting.lock();
-        let _ = stop(&self.inner.state);
-        let _ = std::fs::remove_dir_all(self.inner.state.root());
-    }
-}
-
-impl Inner {
-    fn heal(&self) {
-        // After a restart the recorded supervisor is the new one.
-        let running = self.state.running().ok().flatten();
-        let supervisor = running.map(|cluster| cluster.supervisor);
-        let alive = self.state.processes_alive().into_iter();
-        for process in supervisor.into_iter().chain(alive.map(|(_, p)| p)) {
-            process.resume();
-        }
+        remove(&self.inner.state);
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.heal();
+        resume(&self.state);
     }
 }

@@ -44,10 +44,15 @@ impl DemoCluster {
         let state = StateDir::new(&root);
         let is_new = state.topology()?.is_none();
         // A cluster that was there before keeps what was chosen for it.
-        let start = Start::prepare(&state, topology, port)?.choose(Choices {
+        let mut start = Start::prepare(&state, topology, port)?.choose(Choices {
             durability: is_new.then_some(Durability::Memory),
             ..Choices::default()
         });
+        let removal = dir.as_ref().map(|dir| Removal::of(dir.path()));
+        let removal = removal.transpose()?;
+        if let Some(removal) = &removal {
+            start = start.until(removal.stop());
+        }
         output::say(&format!("starting a cluster in {}", root.display()));
         let begin = Instant::now();
         let lifetime = if keep.is_some() {
@@ -55,18 +60,16 @@ impl DemoCluster {
         } else {
             Lifetime::ThisProcess
         };
-        if dir.is_some() {
-            // Until this program ends.
-            Removal::arm(&root)?;
-        }
         let cluster = start.in_background(false, lifetime)?;
-        Ok(DemoCluster {
+        let started = DemoCluster {
             client: Client::of(&state, &cluster)?,
             state,
             up_s: begin.elapsed().as_secs_f64(),
             is_kept: dir.is_none(),
             dir,
-        })
+        };
+        removal.map_or(Ok(()), |removal| removal.arm())?;
+        Ok(started)
     }
 
     /// Stops the cluster, unless it is kept.
